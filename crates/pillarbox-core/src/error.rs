@@ -1,0 +1,96 @@
+//! What can go wrong with a store, sorted by what the caller should do.
+
+use std::fmt;
+
+use crate::problem::{Invalid, Problem};
+
+/// What to do about an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// Wait and try again: the database is away, full, overloaded or starting.
+    Unavailable,
+    /// Try again at once: another session was faster, and retries inside the store were used up.
+    Conflict,
+    /// Do not try again unchanged: bad arguments, missing tables, missing rights.
+    Rejected,
+}
+
+/// An error of a store. It never carries a payload, a header or a secret.
+///
+/// Drivers put failing rows into the details of their errors; backends therefore keep the vendor's code and
+/// our own words, not the driver's error.
+#[derive(Debug)]
+pub struct StoreError {
+    kind: ErrorKind,
+    what: String,
+    code: Option<String>,
+    invalid: Option<Invalid>,
+}
+
+impl StoreError {
+    /// The database cannot serve now.
+    pub fn unavailable(what: impl Into<String>) -> Self {
+        Self { kind: ErrorKind::Unavailable, what: what.into(), code: None, invalid: None }
+    }
+
+    /// Another session was faster.
+    pub fn conflict(what: impl Into<String>) -> Self {
+        Self { kind: ErrorKind::Conflict, what: what.into(), code: None, invalid: None }
+    }
+
+    /// The call can never succeed as it is.
+    pub fn rejected(what: impl Into<String>) -> Self {
+        Self { kind: ErrorKind::Rejected, what: what.into(), code: None, invalid: None }
+    }
+
+    /// Adds the vendor's code for the error.
+    #[must_use]
+    pub fn with_code(mut self, code: impl Into<String>) -> Self {
+        self.code = Some(code.into());
+        self
+    }
+
+    /// What to do about it.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// Whether the same call may succeed later.
+    pub fn is_transient(&self) -> bool {
+        self.kind != ErrorKind::Rejected
+    }
+
+    /// The vendor's code, such as an SQLSTATE.
+    pub fn code(&self) -> Option<&str> {
+        self.code.as_deref()
+    }
+
+    /// What is wrong with the arguments, when that is what it was.
+    pub fn problems(&self) -> &[Problem] {
+        self.invalid.as_ref().map_or(&[], Invalid::problems)
+    }
+}
+
+impl From<Invalid> for StoreError {
+    fn from(invalid: Invalid) -> Self {
+        Self { kind: ErrorKind::Rejected, what: invalid.to_string(), code: None, invalid: Some(invalid) }
+    }
+}
+
+impl From<Problem> for StoreError {
+    fn from(problem: Problem) -> Self {
+        Invalid::from(problem).into()
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)?;
+        match &self.code {
+            Some(code) => write!(f, " ({code})"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for StoreError {}

@@ -1,0 +1,148 @@
+//! What a claim asks for, and when a lease is renewed, trusted or lost.
+
+use std::time::Duration;
+
+use crate::id::{Fence, OwnerToken, WorkId};
+use crate::problem::{Invalid, Problem};
+
+/// The lease that a claim takes when nothing else is said; 10 s to 5 min serve most handlers.
+pub const LEASE_DEFAULT: Duration = Duration::from_secs(30);
+
+/// The longest lease; what runs longer renews.
+pub const LEASE_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// Messages in one claim at the most; 1 to 500 serve best.
+pub const CLAIM_LIMIT_MAX: u32 = 10_000;
+
+/// A claim: up to `limit` messages for one owner, each under a lease.
+///
+/// Every claim draws its own [`Fence`], which each settlement must bring back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim {
+    lease: Lease,
+    limit: u32,
+}
+
+impl Claim {
+    /// Checks both numbers: the lease must be longer than zero, and at least one message must be asked for.
+    pub fn new(owner: OwnerToken, lease: Duration, limit: u32) -> Result<Self, Invalid> {
+        let mut problems = Vec::new();
+        let lease = Lease::new(owner, lease).map_err(|invalid| problems.extend_from_slice(invalid.problems()));
+        if !(1..=CLAIM_LIMIT_MAX).contains(&limit) {
+            let complaint = format!("must be 1 to {CLAIM_LIMIT_MAX}, is {limit}");
+            let missed = if limit == 0 { 1 } else { u64::from(CLAIM_LIMIT_MAX) };
+            problems.push(Problem::out_of_range("limit", missed, complaint));
+        }
+        Invalid::unless_empty(problems)?;
+        let lease = lease.unwrap_or_else(|()| unreachable!("a refused lease was reported above"));
+        Ok(Self { lease, limit })
+    }
+
+    /// The lease that every claimed message gets.
+    pub fn lease(&self) -> Lease {
+        self.lease
+    }
+
+    /// The owner of the lease.
+    pub fn owner(&self) -> OwnerToken {
+        self.lease.owner
+    }
+
+    /// Messages at the most.
+    pub fn limit(&self) -> u32 {
+        self.limit
+    }
+}
+
+/// The right of one owner to one message for a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    owner: OwnerToken,
+    fence: Fence,
+    duration: Duration,
+}
+
+impl Lease {
+    /// A lease with a fresh fence.
+    pub fn new(owner: OwnerToken, duration: Duration) -> Result<Self, Invalid> {
+        // Databases count microseconds: what is shorter would be no lease at all.
+        if duration < Duration::from_micros(1) {
+            return Err(Problem::out_of_range("lease", 1, "must be longer than zero").into());
+        }
+        if duration > LEASE_MAX {
+            let complaint = format!("must be at most {} seconds", LEASE_MAX.as_secs());
+            return Err(Problem::out_of_range("lease", LEASE_MAX.as_secs(), complaint).into());
+        }
+        Ok(Self { owner, fence: Fence::new(), duration })
+    }
+
+    /// Who holds it.
+    pub fn owner(&self) -> OwnerToken {
+        self.owner
+    }
+
+    /// What settlements must bring back.
+    pub fn fence(&self) -> Fence {
+        self.fence
+    }
+
+    /// How long it lasts from the database's now.
+    pub fn duration(&self) -> Duration {
+        self.duration
+    }
+}
+
+/// A message held under a lease: what renewing and settling need to know of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Held {
+    /// The row.
+    pub work_id: WorkId,
+    /// The fence of the claim that took it.
+    pub fence: Fence,
+}
+
+/// Whether a lease should be renewed now: at 60 % of its time.
+pub fn should_renew(lease: Duration, held_for: Duration) -> bool {
+    held_for >= lease.mul_f64(0.6)
+}
+
+/// Whether a handler may still be started: at least 20 % of the lease must be left.
+pub fn may_start(lease: Duration, held_for: Duration) -> bool {
+    held_for <= lease.mul_f64(0.8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn fields(refused: &Invalid) -> Vec<&'static str> {
+        refused.problems().iter().map(Problem::field).collect()
+    }
+
+    #[test]
+    fn a_claim_names_every_argument_that_is_out_of_range() {
+        let owner = OwnerToken::new();
+        assert_eq!(fields(&Claim::new(owner, Duration::ZERO, 0).unwrap_err()), ["lease", "limit"]);
+        assert_eq!(fields(&Claim::new(owner, SECOND, CLAIM_LIMIT_MAX + 1).unwrap_err()), ["limit"]);
+        assert_eq!(fields(&Claim::new(owner, LEASE_MAX + SECOND, 1).unwrap_err()), ["lease"]);
+        assert!(Claim::new(owner, LEASE_MAX, CLAIM_LIMIT_MAX).is_ok());
+    }
+
+    #[test]
+    fn two_claims_never_share_a_fence() {
+        let owner = OwnerToken::new();
+        let fence = || Claim::new(owner, SECOND, 1).unwrap().lease().fence();
+        assert_ne!(fence(), fence());
+    }
+
+    #[test]
+    fn leases_are_renewed_at_60_percent_and_not_started_with_less_than_20_left() {
+        let lease = SECOND * 10;
+        assert!(!should_renew(lease, SECOND * 5));
+        assert!(should_renew(lease, SECOND * 6));
+        assert!(may_start(lease, SECOND * 8));
+        assert!(!may_start(lease, SECOND * 9));
+    }
+}

@@ -1,0 +1,46 @@
+//! Plain data, pure decisions and the seams of Pillarbox.
+//!
+//! This crate knows no database driver, no network and no framework. It reads no clock and throws no dice
+//! where something is decided: time, attempts and jitter come in as arguments. Only the names of things
+//! ([`MessageId`], [`OwnerToken`], [`Fence`]) are drawn at random, because a name decides nothing.
+//!
+//! In reading order:
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`id`] | names of messages, rows, owners, fences and stores |
+//! | [`problem`] | what is wrong with an argument: field, limit, what was given |
+//! | [`message`] | [`Message`] and its limits |
+//! | [`parts`] | a message taken apart into columns, and put together again |
+//! | [`outbox`] | states, verdicts and the one decision, [`decide`](outbox::decide) |
+//! | [`retry`] | how long to wait before the next attempt |
+//! | [`lease`] | what a claim asks for, and when a lease is renewed, trusted or lost |
+//! | [`retention`] | what becomes of messages that are done |
+//! | [`naming`] | validated names of schema and tables |
+//! | [`error`] | [`StoreError`] and its three kinds |
+//! | [`store`] | the seam that every backend fills, with its contract |
+//! | [`admin`] | the seam for the operator |
+//! | [`schema`] | the seam for deploying and checking tables |
+
+pub mod admin;
+pub mod error;
+pub mod id;
+pub mod lease;
+pub mod message;
+pub mod naming;
+pub mod outbox;
+pub mod parts;
+pub mod problem;
+pub mod retention;
+pub mod retry;
+pub mod schema;
+pub mod store;
+
+pub use admin::OutboxAdmin;
+pub use error::{ErrorKind, StoreError};
+pub use id::{Fence, MessageId, OwnerToken, StoreId, WorkId};
+pub use message::{Limits, Message};
+pub use outbox::{AttemptEnd, Settled, State, Verdict, decide};
+pub use problem::{Invalid, Problem};
+pub use schema::SchemaAdmin;
+pub use store::{EnqueueIn, OutboxStore};

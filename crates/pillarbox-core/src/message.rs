@@ -1,0 +1,553 @@
+//! The message: what a service wants to tell, and the limits it must keep.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use serde::Serialize;
+
+use crate::id::MessageId;
+use crate::problem::{Invalid, Problem};
+
+/// The aggregate type of messages that belong to no aggregate.
+pub const GLOBAL_AGGREGATE: &str = "__GLOBAL__";
+
+/// The furthest that a due time, an expiry or a delay may lie ahead: ten years.
+pub const HORIZON_MAX: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
+
+/// A point in time as the caller knows it. Delays are added to the *database's* clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// So long after the database received the message.
+    After(Duration),
+    /// At this instant, compared with the database's clock; the past means now.
+    At(SystemTime),
+}
+
+/// A message, built once and not changed afterwards.
+///
+/// ```
+/// # use pillarbox_core::Message;
+/// let message = Message::json("order.created", &serde_json::json!({ "id": 1 }))?
+///     .key("customer-7")
+///     .correlation_id("request-42");
+/// assert_eq!(message.topic(), "order.created");
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+///
+/// Enqueueing the same message twice stores it once: its [id](Message::id) is drawn when it is built, so a
+/// caller who does not know whether a commit succeeded simply enqueues it again.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Message {
+    id: MessageId,
+    topic: String,
+    message_type: Option<String>,
+    aggregate_type: String,
+    aggregate_id: Option<String>,
+    tenant: Option<String>,
+    key: Option<String>,
+    correlation_id: Option<String>,
+    causation_id: Option<String>,
+    headers: BTreeMap<String, String>,
+    content_type: Option<String>,
+    payload: Bytes,
+    occurred_at: Option<SystemTime>,
+    due: Option<When>,
+    expires: Option<When>,
+    priority: i16,
+}
+
+impl Message {
+    /// A message of plain bytes. The payload may be empty.
+    pub fn new(topic: impl Into<String>, payload: impl Into<Bytes>) -> Self {
+        Self {
+            id: MessageId::new(),
+            topic: topic.into(),
+            message_type: None,
+            aggregate_type: GLOBAL_AGGREGATE.into(),
+            aggregate_id: None,
+            tenant: None,
+            key: None,
+            correlation_id: None,
+            causation_id: None,
+            headers: BTreeMap::new(),
+            content_type: None,
+            payload: payload.into(),
+            occurred_at: None,
+            due: None,
+            expires: None,
+            priority: 0,
+        }
+    }
+
+    /// A message whose payload is the value as JSON, serialised here and never again.
+    pub fn json(topic: impl Into<String>, value: &impl Serialize) -> Result<Self, serde_json::Error> {
+        Ok(Self::new(topic, serde_json::to_vec(value)?).content_type("application/json"))
+    }
+
+    /// Replaces the drawn id by one that exists already, for example after a process restart.
+    #[must_use]
+    pub fn with_id(mut self, id: MessageId) -> Self {
+        self.id = id;
+        self
+    }
+
+    /// What happened, for routing beside the topic.
+    #[must_use]
+    pub fn message_type(mut self, message_type: impl Into<String>) -> Self {
+        self.message_type = filled(message_type.into());
+        self
+    }
+
+    /// The kind of thing it happened to; [`GLOBAL_AGGREGATE`] unless set.
+    #[must_use]
+    pub fn aggregate_type(mut self, aggregate_type: impl Into<String>) -> Self {
+        self.aggregate_type = filled(aggregate_type.into()).unwrap_or_else(|| GLOBAL_AGGREGATE.into());
+        self
+    }
+
+    /// Which thing it happened to.
+    #[must_use]
+    pub fn aggregate_id(mut self, aggregate_id: impl fmt::Display) -> Self {
+        self.aggregate_id = filled(aggregate_id.to_string());
+        self
+    }
+
+    /// The tenant, passed through unchanged.
+    #[must_use]
+    pub fn tenant(mut self, tenant: impl fmt::Display) -> Self {
+        self.tenant = filled(tenant.to_string());
+        self
+    }
+
+    /// Messages of one key belong together.
+    #[must_use]
+    pub fn key(mut self, key: impl fmt::Display) -> Self {
+        self.key = filled(key.to_string());
+        self
+    }
+
+    /// What the message belongs to, for tracing; the empty text counts as none.
+    #[must_use]
+    pub fn correlation_id(mut self, correlation_id: impl fmt::Display) -> Self {
+        self.correlation_id = filled(correlation_id.to_string());
+        self
+    }
+
+    /// What caused the message.
+    #[must_use]
+    pub fn causation_id(mut self, causation_id: impl fmt::Display) -> Self {
+        self.causation_id = filled(causation_id.to_string());
+        self
+    }
+
+    /// Adds or replaces one header.
+    #[must_use]
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.headers.insert(name.into(), value.into());
+        self
+    }
+
+    /// Adds or replaces many headers.
+    #[must_use]
+    pub fn headers(mut self, headers: impl IntoIterator<Item = (String, String)>) -> Self {
+        self.headers.extend(headers);
+        self
+    }
+
+    /// The media type of the payload.
+    #[must_use]
+    pub fn content_type(mut self, content_type: impl Into<String>) -> Self {
+        self.content_type = filled(content_type.into());
+        self
+    }
+
+    /// When it happened, as the producer saw it; nothing is decided by it.
+    #[must_use]
+    pub fn occurred_at(mut self, at: SystemTime) -> Self {
+        self.occurred_at = Some(truncated(at));
+        self
+    }
+
+    /// Not before this time has passed on the database's clock.
+    #[must_use]
+    pub fn delay(mut self, delay: Duration) -> Self {
+        self.due = Some(When::After(delay));
+        self
+    }
+
+    /// Not before this instant; one in the past means now.
+    #[must_use]
+    pub fn due_at(mut self, at: SystemTime) -> Self {
+        self.due = Some(When::At(truncated(at)));
+        self
+    }
+
+    /// Never handled once this time has passed on the database's clock.
+    #[must_use]
+    pub fn expires_in(mut self, after: Duration) -> Self {
+        self.expires = Some(When::After(after));
+        self
+    }
+
+    /// Never handled after this instant.
+    #[must_use]
+    pub fn expires_at(mut self, at: SystemTime) -> Self {
+        self.expires = Some(When::At(truncated(at)));
+        self
+    }
+
+    /// Reserved: stored and handed out, not yet heeded by the claim.
+    #[must_use]
+    pub fn priority(mut self, priority: i16) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Checks every field and reports everything that is wrong, before any I/O.
+    pub fn validate(&self, limits: &Limits) -> Result<(), Invalid> {
+        let mut problems = Vec::new();
+        if self.topic.is_empty() {
+            problems.push(Problem::empty("topic"));
+        }
+        for (field, value) in self.texts() {
+            check_text(field, value, limits.text_chars_max, &mut problems);
+        }
+        check_headers(&self.headers, limits, &mut problems);
+        if self.payload.len() > limits.payload_bytes_max {
+            problems.push(Problem::too_large("payload", limits.payload_bytes_max, self.payload.len()));
+        }
+        check_horizon("due", self.due, &mut problems);
+        check_horizon("expires", self.expires, &mut problems);
+        check_instant("occurred_at", self.occurred_at, &mut problems);
+        if let (Some(When::After(due)), Some(When::After(expires))) = (self.due, self.expires)
+            && expires <= due
+        {
+            problems.push(Problem::malformed("expires", "must lie after the due time"));
+        }
+        Invalid::unless_empty(problems)
+    }
+
+    fn texts(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        [
+            ("topic", Some(self.topic.as_str())),
+            ("message_type", self.message_type.as_deref()),
+            ("aggregate_type", Some(self.aggregate_type.as_str())),
+            ("aggregate_id", self.aggregate_id.as_deref()),
+            ("tenant", self.tenant.as_deref()),
+            ("key", self.key.as_deref()),
+            ("correlation_id", self.correlation_id.as_deref()),
+            ("causation_id", self.causation_id.as_deref()),
+            ("content_type", self.content_type.as_deref()),
+        ]
+        .into_iter()
+        .filter_map(|(field, value)| Some((field, value?)))
+    }
+}
+
+/// Reading a message.
+impl Message {
+    /// The message's own name, constant through all attempts.
+    pub fn id(&self) -> MessageId {
+        self.id
+    }
+
+    /// Where it goes; case counts.
+    pub fn topic(&self) -> &str {
+        &self.topic
+    }
+
+    /// What happened.
+    pub fn get_message_type(&self) -> Option<&str> {
+        self.message_type.as_deref()
+    }
+
+    /// The kind of thing it happened to.
+    pub fn get_aggregate_type(&self) -> &str {
+        &self.aggregate_type
+    }
+
+    /// Which thing it happened to.
+    pub fn get_aggregate_id(&self) -> Option<&str> {
+        self.aggregate_id.as_deref()
+    }
+
+    /// The tenant.
+    pub fn get_tenant(&self) -> Option<&str> {
+        self.tenant.as_deref()
+    }
+
+    /// What it belongs together with.
+    pub fn get_key(&self) -> Option<&str> {
+        self.key.as_deref()
+    }
+
+    /// What it belongs to.
+    pub fn get_correlation_id(&self) -> Option<&str> {
+        self.correlation_id.as_deref()
+    }
+
+    /// What caused it.
+    pub fn get_causation_id(&self) -> Option<&str> {
+        self.causation_id.as_deref()
+    }
+
+    /// All headers, sorted by name.
+    pub fn get_headers(&self) -> &BTreeMap<String, String> {
+        &self.headers
+    }
+
+    /// The media type of the payload.
+    pub fn get_content_type(&self) -> Option<&str> {
+        self.content_type.as_deref()
+    }
+
+    /// The payload, byte for byte as it was given.
+    pub fn payload(&self) -> &Bytes {
+        &self.payload
+    }
+
+    /// When it happened, truncated to microseconds.
+    pub fn get_occurred_at(&self) -> Option<SystemTime> {
+        self.occurred_at
+    }
+
+    /// When it may be handled; nothing means at once.
+    pub fn due(&self) -> Option<When> {
+        self.due
+    }
+
+    /// After what it must not be handled.
+    pub fn expires(&self) -> Option<When> {
+        self.expires
+    }
+
+    /// Reserved.
+    pub fn get_priority(&self) -> i16 {
+        self.priority
+    }
+
+    /// The bytes that this message brings to a statement, roughly: for keeping batches within a packet.
+    pub fn weight(&self) -> usize {
+        let texts: usize = self.texts().map(|(_, text)| text.len()).sum();
+        let headers: usize = self.headers.iter().map(|(name, value)| name.len() + value.len() + 8).sum();
+        self.payload.len() + texts + headers + 128
+    }
+
+    /// Whether the message asks to wait; the database's clock decides whether it really must.
+    pub fn is_delayed(&self) -> bool {
+        !matches!(self.due, None | Some(When::After(Duration::ZERO)))
+    }
+}
+
+// The payload and header values may be secrets: only their sizes are shown.
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Message")
+            .field("id", &self.id)
+            .field("topic", &self.topic)
+            .field("message_type", &self.message_type)
+            .field("correlation_id", &self.correlation_id)
+            .field("header_count", &self.headers.len())
+            .field("payload_bytes", &self.payload.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a message may measure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Characters in any text field.
+    pub text_chars_max: usize,
+    /// Bytes of the payload; at most [`Limits::PAYLOAD_BYTES_CEILING`].
+    pub payload_bytes_max: usize,
+    /// Bytes of all header names and values together.
+    pub headers_bytes_max: usize,
+    /// Messages in one enqueue call.
+    pub batch_max: usize,
+}
+
+impl Limits {
+    /// No setting raises the payload limit above this: it keeps every statement within what the drivers frame safely.
+    pub const PAYLOAD_BYTES_CEILING: usize = 64 * 1024 * 1024;
+
+    /// Checks the limits themselves.
+    pub fn validate(&self) -> Result<(), Invalid> {
+        let mut problems = Vec::new();
+        if !(1..=255).contains(&self.text_chars_max) {
+            problems.push(Problem::out_of_range("text_chars_max", 255, "must be 1 to 255"));
+        }
+        if self.payload_bytes_max > Self::PAYLOAD_BYTES_CEILING {
+            problems.push(Problem::too_large("payload_bytes_max", Self::PAYLOAD_BYTES_CEILING, self.payload_bytes_max));
+        }
+        if self.batch_max == 0 {
+            problems.push(Problem::out_of_range("batch_max", 1, "must be at least 1"));
+        }
+        Invalid::unless_empty(problems)
+    }
+
+    /// Checks a whole batch; a field's problem is reported once per message.
+    pub fn check(&self, messages: &[Message]) -> Result<(), Invalid> {
+        if messages.len() > self.batch_max {
+            let complaint = format!("must be at most {}, are {}", self.batch_max, messages.len());
+            return Err(Problem::out_of_range("messages", self.batch_max as u64, complaint).into());
+        }
+        let problems = messages
+            .iter()
+            .filter_map(|message| message.validate(self).err())
+            .flat_map(|invalid| invalid.problems().to_vec())
+            .collect();
+        Invalid::unless_empty(problems)
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { text_chars_max: 255, payload_bytes_max: 1024 * 1024, headers_bytes_max: 64 * 1024, batch_max: 10_000 }
+    }
+}
+
+/// Cuts an instant to whole microseconds, never rounding up into the future.
+pub fn truncated(at: SystemTime) -> SystemTime {
+    match at.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(since) => at - Duration::from_nanos(u64::from(since.subsec_nanos() % 1000)),
+        Err(before) => {
+            let spare = before.duration().subsec_nanos() % 1000;
+            if spare == 0 { at } else { at - Duration::from_nanos(u64::from(1000 - spare)) }
+        }
+    }
+}
+
+fn filled(text: String) -> Option<String> {
+    (!text.is_empty()).then_some(text)
+}
+
+fn check_text(field: &'static str, value: &str, chars_max: usize, problems: &mut Vec<Problem>) {
+    let length = value.chars().count();
+    if length > chars_max {
+        problems.push(Problem::too_long(field, chars_max, length));
+    }
+    if value.contains('\0') {
+        problems.push(Problem::malformed(field, "must not contain the character NUL"));
+    }
+}
+
+fn check_headers(headers: &BTreeMap<String, String>, limits: &Limits, problems: &mut Vec<Problem>) {
+    let bytes: usize = headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if bytes > limits.headers_bytes_max {
+        problems.push(Problem::too_large("headers", limits.headers_bytes_max, bytes));
+    }
+    if headers.keys().any(String::is_empty) {
+        problems.push(Problem::malformed("headers", "must not have an empty name"));
+    }
+    if headers.iter().any(|(name, value)| name.contains('\0') || value.contains('\0')) {
+        problems.push(Problem::malformed("headers", "must not contain the character NUL"));
+    }
+}
+
+fn check_horizon(field: &'static str, when: Option<When>, problems: &mut Vec<Problem>) {
+    match when {
+        Some(When::After(delay)) if delay > HORIZON_MAX => {
+            let limit = HORIZON_MAX.as_secs();
+            problems.push(Problem::out_of_range(field, limit, format!("must lie within {limit} seconds")));
+        }
+        Some(When::At(at)) => check_instant(field, Some(at), problems),
+        Some(When::After(_)) | None => {}
+    }
+}
+
+/// The years 1970 to 2199 fit into every database's type for times.
+fn check_instant(field: &'static str, at: Option<SystemTime>, problems: &mut Vec<Problem>) {
+    const LATEST: Duration = Duration::from_secs(7_258_118_400);
+    let Some(at) = at else { return };
+    match at.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(since) if since < LATEST => {}
+        _ => problems.push(Problem::out_of_range(field, LATEST.as_secs(), "must lie in the years 1970 to 2199")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problems(message: &Message) -> Vec<(&'static str, Option<u64>)> {
+        match message.validate(&Limits::default()) {
+            Ok(()) => Vec::new(),
+            Err(invalid) => invalid.problems().iter().map(|p| (p.field(), p.limit())).collect(),
+        }
+    }
+
+    #[test]
+    fn all_problems_are_reported_with_field_and_limit() {
+        let message = Message::new("", vec![0; 1024 * 1024 + 1])
+            .correlation_id("c".repeat(256))
+            .tenant("a\0b")
+            .header("", "x")
+            .delay(HORIZON_MAX + Duration::from_secs(1));
+        assert_eq!(
+            problems(&message),
+            [
+                ("topic", Some(1)),
+                ("tenant", None),
+                ("correlation_id", Some(255)),
+                ("headers", None),
+                ("payload", Some(1024 * 1024)),
+                ("due", Some(HORIZON_MAX.as_secs())),
+            ]
+        );
+    }
+
+    #[test]
+    fn limits_count_characters_not_bytes() {
+        assert!(problems(&Message::new("ß".repeat(255), "")).is_empty());
+        assert_eq!(problems(&Message::new("ß".repeat(256), "")), [("topic", Some(255))]);
+    }
+
+    #[test]
+    fn the_payload_may_be_empty_and_of_any_bytes() {
+        assert!(problems(&Message::new("t", "")).is_empty());
+        assert!(problems(&Message::new("t", vec![0, 0xff, 0xc0])).is_empty());
+    }
+
+    #[test]
+    fn an_empty_optional_text_counts_as_none() {
+        let message = Message::new("t", "").correlation_id("").key("").aggregate_type("");
+        assert_eq!(message.get_correlation_id(), None);
+        assert_eq!(message.get_key(), None);
+        assert_eq!(message.get_aggregate_type(), GLOBAL_AGGREGATE);
+    }
+
+    #[test]
+    fn a_message_that_would_expire_before_it_is_due_is_refused() {
+        let message = Message::new("t", "").delay(Duration::from_secs(60)).expires_in(Duration::from_secs(60));
+        assert_eq!(problems(&message), [("expires", None)]);
+    }
+
+    #[test]
+    fn debug_shows_no_payload_and_no_header() {
+        let shown = format!("{:?}", Message::new("t", "canary-payload").header("auth", "canary-header"));
+        assert!(!shown.contains("canary"), "{shown}");
+    }
+
+    #[test]
+    fn instants_are_truncated_never_rounded_up() {
+        let epoch = SystemTime::UNIX_EPOCH;
+        assert_eq!(truncated(epoch + Duration::from_nanos(1_999)), epoch + Duration::from_nanos(1_000));
+        assert_eq!(truncated(epoch - Duration::from_nanos(1)), epoch - Duration::from_nanos(1_000));
+        assert_eq!(truncated(epoch), epoch);
+    }
+
+    #[test]
+    fn the_payload_limit_has_a_ceiling() {
+        let limits = Limits { payload_bytes_max: Limits::PAYLOAD_BYTES_CEILING + 1, ..Limits::default() };
+        assert_eq!(limits.validate().unwrap_err().problems()[0].field(), "payload_bytes_max");
+    }
+
+    #[test]
+    fn a_batch_is_bounded() {
+        let limits = Limits { batch_max: 2, ..Limits::default() };
+        let batch = vec![Message::new("t", ""); 3];
+        assert_eq!(limits.check(&batch).unwrap_err().problems()[0].limit(), Some(2));
+    }
+}

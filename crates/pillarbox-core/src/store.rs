@@ -1,0 +1,464 @@
+//! The seam that every backend fills. A backend binds, runs and reads SQL; it decides nothing.
+//!
+//! The docs of each method are its contract; `pillarbox-testing` holds the behaviours that prove it.
+//!
+//! Rules that hold for all methods:
+//!
+//! - Only the database's clock decides; durations cross the wire, never instants of our own.
+//! - Each call is atomic: it takes effect as a whole or not at all.
+//! - Arguments are checked before any I/O.
+//! - Deadlocks and serialization failures are retried inside, [`CONFLICT_RETRIES_MAX`] times.
+//! - Many instances may call everything at once, on one database.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+
+use crate::error::StoreError;
+use crate::id::{MessageId, OwnerToken, StoreId, WorkId};
+use crate::lease::{Claim, Held, Lease};
+use crate::message::{Limits, Message};
+use crate::naming::Naming;
+use crate::outbox::{Settled, Verdict};
+use crate::problem::{Invalid, Problem};
+use crate::retention::{PurgeLimit, Retention};
+use crate::retry::LOST_LEASES_MAX;
+use crate::schema::SchemaPolicy;
+
+/// How often a store repeats a call that lost a deadlock or a serialization race before it reports a conflict.
+pub const CONFLICT_RETRIES_MAX: u32 = 8;
+
+/// Settlements, or leases to renew, in one call at the most.
+pub const SETTLE_MAX: usize = 10_000;
+
+/// A store's half of the outbox: claim, settle, renew, reap, purge, and enqueue without a transaction of one's own.
+#[async_trait]
+pub trait OutboxStore: fmt::Debug + Send + Sync + 'static {
+    /// The name of this store in logs and metrics.
+    fn id(&self) -> &StoreId;
+
+    /// The settings it was opened with.
+    fn options(&self) -> &StoreOptions;
+
+    /// Enqueues in a transaction of the store's own and commits it: all messages or none.
+    ///
+    /// The caller's own transaction is served by [`OpenTransaction`] instead. An empty batch is a no-op.
+    /// Answers come in the order of the messages.
+    async fn enqueue(&self, enqueue: Enqueue<'_>) -> Result<Vec<Enqueued>, StoreError>;
+
+    /// Takes up to `limit` messages under a lease and hands them out whole.
+    ///
+    /// - A message is claimable when it is due, has not expired, is not done or dead, and is not under a running
+    ///   lease. A lease that ran out does not protect it; such a claim counts as one more lost lease, and past the
+    ///   limit of lost leases it is left for [`reap`](Self::reap) to bury.
+    /// - Those that waited for their due time or a retry come first, then the others, each in the order of the
+    ///   database's sequence. The answer is sorted by [`WorkId`].
+    /// - Each claimed message has one attempt more, counted now, so that a message that kills its worker is counted too.
+    /// - No message is handed out twice, however many claim at once; a claim never waits for another.
+    /// - None ready: an empty answer, not an error.
+    async fn claim(&self, claim: Claim) -> Result<Vec<Claimed>, StoreError>;
+
+    /// Like [`claim`](Self::claim), for callers who need no more than the leases.
+    async fn claim_ids(&self, claim: Claim) -> Result<Vec<Held>, StoreError> {
+        Ok(self.claim(claim).await?.iter().map(|claimed| claimed.held).collect())
+    }
+
+    /// Applies many verdicts in one round trip. Answers come in the order of the settlements.
+    ///
+    /// A settlement takes effect when the message is still under the very claim that the settlement names: same owner,
+    /// same fence, also when the lease ran out but nobody took over. Everything else (unknown, settled before, taken over,
+    /// named twice in one call) answers [`Settled::LeaseLost`] and changes nothing. An empty call is a no-op.
+    ///
+    /// - Ack: done, by the retention. Fail: dead, with the reason.
+    /// - Abandon: pending, due after the delay, reason stored, attempt spent.
+    /// - Release: pending, due after the delay, attempt given back.
+    async fn settle(&self, owner: OwnerToken, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError>;
+
+    /// Settles what one batch finished and claims the next one, in a single round trip and transaction.
+    ///
+    /// Means the same as [`settle`](Self::settle) for the owner of the claim, followed by [`claim`](Self::claim), except
+    /// that messages given back by this very call may be missing from its claim.
+    async fn exchange(&self, settlements: &[Settlement], claim: Claim) -> Result<Exchanged, StoreError>;
+
+    /// Makes leases last for `lease` from the database's now. Guarded and answered like [`settle`](Self::settle).
+    async fn renew(&self, owner: OwnerToken, held: &[Held], lease: Duration) -> Result<Vec<Settled>, StoreError>;
+
+    /// Looks at one window of messages, in the order of the sequence, and puts right what nobody else will.
+    ///
+    /// - A lease that ran out is removed and counted as lost; past the limit the message is dead.
+    /// - A message past its `expires_at` that nobody holds is dead with [`REASON_EXPIRED`](crate::outbox::REASON_EXPIRED).
+    /// - A message that is not due yet is moved out of the claims' way.
+    ///
+    /// Safe to run on every instance at once; rows that others work on are passed over. Claims do not depend on it.
+    async fn reap(&self, reap: Reap) -> Result<Reaped, StoreError>;
+
+    /// Reaps window after window to the end of the queue.
+    async fn reap_all(&self) -> Result<Reaped, StoreError> {
+        let mut total = Reaped::default();
+        let mut reap = Reap::default();
+        loop {
+            let reaped = self.reap(reap).await?;
+            total.released += reaped.released;
+            total.lost += reaped.lost;
+            total.expired += reaped.expired;
+            match reaped.next {
+                Some(next) => reap.after = Some(next),
+                None => return Ok(total),
+            }
+        }
+    }
+
+    /// Removes up to `limit` done messages that are past the retention; answers how many.
+    ///
+    /// Never touches pending, leased or dead ones. Safe to run on every instance at once.
+    async fn purge(&self, limit: PurgeLimit) -> Result<u64, StoreError>;
+}
+
+/// A future that a seam returns.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A connection inside an open transaction of the caller's own, on which messages can be enqueued.
+///
+/// Implemented by every backend for `&mut` transaction and `&mut` connection; a connection on which no transaction is
+/// open is refused with an error. Never implemented for pools.
+#[diagnostic::on_unimplemented(
+    message = "messages are enqueued on a transaction of your own, and `{Self}` is not one",
+    label = "expected `&mut tx`: a transaction begun on the store's database",
+    note = "a pool commits every statement by itself, so the message would survive a rollback of the change it tells about",
+    note = "begin one with `let mut tx = pool.begin().await?` and pass `&mut tx`, or call `enqueue` without a transaction"
+)]
+pub trait OpenTransaction<S: ?Sized>: Send {
+    /// Inserts the messages through this connection, in one round trip. Never commits, never rolls back.
+    ///
+    /// The messages have been checked against the store's limits. A message whose id is known already, waiting, done
+    /// or dead, is not stored again and answers [`Placement::Duplicate`].
+    fn enqueue_on<'a>(self, store: &'a S, enqueue: Enqueue<'a>) -> BoxFuture<'a, Result<Vec<Enqueued>, StoreError>>
+    where
+        Self: 'a;
+}
+
+/// Enqueues inside the caller's own transaction; every store has it.
+pub trait EnqueueIn: OutboxStore {
+    /// Checks the messages, then stores them through `tx`, in one round trip. Never commits, never rolls back.
+    ///
+    /// A problem is reported before any I/O, so that it cannot poison the caller's transaction.
+    fn enqueue_in<'a, T>(&'a self, tx: T, enqueue: Enqueue<'a>) -> BoxFuture<'a, Result<Vec<Enqueued>, StoreError>>
+    where
+        T: OpenTransaction<Self> + 'a,
+    {
+        if let Err(invalid) = self.options().limits.check(enqueue.messages()) {
+            return Box::pin(std::future::ready(Err(invalid.into())));
+        }
+        if enqueue.messages().is_empty() {
+            return Box::pin(std::future::ready(Ok(Vec::new())));
+        }
+        tx.enqueue_on(self, enqueue)
+    }
+}
+
+impl<S: OutboxStore> EnqueueIn for S {}
+
+/// Messages to be stored.
+#[derive(Clone, Copy, Debug)]
+pub struct Enqueue<'a> {
+    messages: &'a [Message],
+    lease: Option<Lease>,
+}
+
+impl<'a> Enqueue<'a> {
+    /// Messages that wait for a claim.
+    pub fn pending(messages: &'a [Message]) -> Self {
+        Self { messages, lease: None }
+    }
+
+    /// Messages born leased: as if claimed by this owner at the moment they are stored, first attempt counted.
+    ///
+    /// Those that are not due yet are stored pending all the same.
+    pub fn leased(messages: &'a [Message], lease: Lease) -> Self {
+        Self { messages, lease: Some(lease) }
+    }
+
+    /// What is to be stored.
+    pub fn messages(&self) -> &'a [Message] {
+        self.messages
+    }
+
+    /// The lease they are born with.
+    pub fn lease(&self) -> Option<Lease> {
+        self.lease
+    }
+}
+
+/// What became of one enqueued message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Enqueued {
+    /// The message.
+    pub message_id: MessageId,
+    /// Where it stands now.
+    pub placement: Placement,
+}
+
+/// Where an enqueued message stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// It waits for a claim.
+    Pending(WorkId),
+    /// It was born leased.
+    Leased(Held),
+    /// It had been stored before; nothing was changed.
+    Duplicate,
+}
+
+impl Placement {
+    /// The row, when this call made it.
+    pub fn work_id(&self) -> Option<WorkId> {
+        match self {
+            Self::Pending(work_id) => Some(*work_id),
+            Self::Leased(held) => Some(held.work_id),
+            Self::Duplicate => None,
+        }
+    }
+}
+
+/// A message under a fresh lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claimed {
+    /// What settling and renewing need.
+    pub held: Held,
+    /// Attempts, this one included.
+    pub attempts: u32,
+    /// Leases of it that ran out.
+    pub lost_lease_count: u32,
+    /// When it was stored, by the database's clock.
+    pub created_at: SystemTime,
+    /// Why the last attempt failed.
+    pub last_error: Option<String>,
+    /// The message, or why the row cannot be read as one.
+    pub message: Result<Message, Undecodable>,
+}
+
+/// Why a row cannot be read as a message. Somebody else wrote it; it is given up, not retried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Undecodable {
+    /// The column.
+    pub column: &'static str,
+    /// What is wrong with it, without its content.
+    pub complaint: String,
+}
+
+impl fmt::Display for Undecodable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "undecodable: column {} {}", self.column, self.complaint)
+    }
+}
+
+/// A verdict for a message that is held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settlement {
+    /// Under which claim.
+    pub held: Held,
+    /// What becomes of it.
+    pub verdict: Verdict,
+}
+
+impl Settlement {
+    /// The message is done.
+    pub fn ack(held: Held) -> Self {
+        Self { held, verdict: Verdict::Ack }
+    }
+}
+
+/// The answer to an exchange.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exchanged {
+    /// One answer per settlement, in their order.
+    pub settled: Vec<Settled>,
+    /// The next batch.
+    pub claimed: Vec<Claimed>,
+}
+
+/// One window of a reap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reap {
+    /// Where the last window ended; nothing means from the start.
+    pub after: Option<WorkId>,
+    /// Rows that are looked at, at the most.
+    pub window: u32,
+}
+
+impl Reap {
+    /// The largest window: longer ones hold locks too long.
+    pub const WINDOW_MAX: u32 = 10_000;
+
+    /// Checks the window.
+    pub fn validate(&self) -> Result<(), Invalid> {
+        if (1..=Self::WINDOW_MAX).contains(&self.window) {
+            return Ok(());
+        }
+        let complaint = format!("must be 1 to {}, is {}", Self::WINDOW_MAX, self.window);
+        let missed = if self.window == 0 { 1 } else { u64::from(Self::WINDOW_MAX) };
+        Err(Problem::out_of_range("window", missed, complaint).into())
+    }
+}
+
+impl Default for Reap {
+    fn default() -> Self {
+        Self { after: None, window: Self::WINDOW_MAX }
+    }
+}
+
+/// What a reap found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reaped {
+    /// Messages whose lease ran out and that are claimable again.
+    pub released: u64,
+    /// Messages that are dead now because their leases ran out too often.
+    pub lost: u64,
+    /// Messages that are dead now because they expired.
+    pub expired: u64,
+    /// Where the next window starts; nothing at the end of the queue.
+    pub next: Option<WorkId>,
+}
+
+/// Settings that all backends share.
+#[derive(Clone, Debug)]
+pub struct StoreOptions {
+    /// The store's name; by default made from the database's address, without secrets.
+    pub store_id: Option<StoreId>,
+    /// Names of schema and tables.
+    pub naming: Naming,
+    /// What messages may measure.
+    pub limits: Limits,
+    /// What becomes of done messages.
+    pub retention: Retention,
+    /// Leases of one message that may run out before it is dead.
+    pub lost_leases_max: u32,
+    /// Whether the store deploys its tables, checks them or assumes them.
+    pub schema: SchemaPolicy,
+    /// How long a claim may start where the last one ended before it looks at everything again. Zero: always everything.
+    ///
+    /// Skipping what was claimed keeps claims fast while somebody holds an old snapshot open. The price: a message that
+    /// another instance gave back, or whose lease ran out, may wait this much longer.
+    pub rescan_interval: Duration,
+}
+
+impl StoreOptions {
+    /// Checks everything before a connection is opened.
+    pub fn validate(&self) -> Result<(), Invalid> {
+        self.limits.validate()
+    }
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        Self {
+            store_id: None,
+            naming: Naming::default(),
+            limits: Limits::default(),
+            retention: Retention::default(),
+            lost_leases_max: LOST_LEASES_MAX,
+            schema: SchemaPolicy::default(),
+            rescan_interval: Duration::from_secs(2),
+        }
+    }
+}
+
+/// Guarded calls, prepared for the database: sorted by row, so that two settlers cannot deadlock, each row named once.
+#[derive(Debug)]
+pub struct GuardPlan<'a, T> {
+    asked: Vec<Held>,
+    rows: Vec<&'a T>,
+}
+
+impl<'a, T> GuardPlan<'a, T> {
+    /// Sorts and thins; of two entries for one row the first counts.
+    pub fn new(entries: &'a [T], held: impl Fn(&T) -> Held) -> Result<Self, Invalid> {
+        if entries.len() > SETTLE_MAX {
+            let complaint = format!("must be at most {SETTLE_MAX}, are {}", entries.len());
+            return Err(Problem::out_of_range("settlements", SETTLE_MAX as u64, complaint).into());
+        }
+        let mut rows: Vec<&T> = entries.iter().collect();
+        rows.sort_by_key(|entry| held(entry).work_id);
+        rows.dedup_by_key(|entry| held(entry).work_id);
+        Ok(Self { asked: entries.iter().map(held).collect(), rows })
+    }
+
+    /// What goes to the database.
+    pub fn rows(&self) -> &[&'a T] {
+        &self.rows
+    }
+
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// One answer per entry, from the rows that changed.
+    pub fn answers(&self, applied: impl IntoIterator<Item = WorkId>) -> Vec<Settled> {
+        let mut applied: HashSet<WorkId> = applied.into_iter().collect();
+        // Removing as we answer: the second entry for a row finds it gone.
+        self.asked
+            .iter()
+            .map(|held| if applied.remove(&held.work_id) { Settled::Applied } else { Settled::LeaseLost })
+            .collect()
+    }
+}
+
+/// Brings the answers of an insert, in whatever order they came, into the order of the messages.
+///
+/// The same message twice in one batch is stored once: its second place answers as a duplicate.
+pub fn enqueue_answers(
+    enqueue: &Enqueue<'_>,
+    stored: impl IntoIterator<Item = (MessageId, Placement)>,
+) -> Vec<Enqueued> {
+    let mut stored: HashMap<MessageId, Placement> = stored.into_iter().collect();
+    enqueue
+        .messages()
+        .iter()
+        .map(|message| Enqueued {
+            message_id: message.id(),
+            placement: stored.remove(&message.id()).unwrap_or(Placement::Duplicate),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::Fence;
+
+    fn held(id: i64) -> Held {
+        Held { work_id: WorkId::from_i64(id), fence: Fence::from_i64(1) }
+    }
+
+    #[test]
+    fn settlements_are_sorted_and_named_once_and_answered_in_the_callers_order() {
+        let asked = [3, 1, 3, 2].map(|id| Settlement::ack(held(id)));
+        let plan = GuardPlan::new(&asked, |settlement| settlement.held).unwrap();
+        let sent: Vec<_> = plan.rows().iter().map(|s| s.held.work_id.as_i64()).collect();
+        assert_eq!(sent, [1, 2, 3]);
+        use Settled::{Applied, LeaseLost};
+        assert_eq!(plan.answers([1, 3].map(WorkId::from_i64)), [Applied, Applied, LeaseLost, LeaseLost]);
+    }
+
+    #[test]
+    fn a_settle_call_is_bounded() {
+        let asked = vec![held(1); SETTLE_MAX + 1];
+        let refused = GuardPlan::new(&asked, |held| *held).unwrap_err();
+        assert_eq!(refused.problems()[0].limit(), Some(SETTLE_MAX as u64));
+    }
+
+    #[test]
+    fn a_message_named_twice_in_a_batch_is_stored_once() {
+        let message = Message::new("t", "");
+        let batch = [message.clone(), message.clone()];
+        let place = Placement::Pending(WorkId::from_i64(1));
+        let answers = enqueue_answers(&Enqueue::pending(&batch), [(message.id(), place)]);
+        let places: Vec<_> = answers.iter().map(|enqueued| enqueued.placement).collect();
+        assert_eq!(places, [place, Placement::Duplicate]);
+    }
+}
