@@ -15,6 +15,7 @@
 //! | [`outbox`] | states, verdicts and the one decision, [`decide`](outbox::decide) |
 //! | [`retry`] | how long to wait before the next attempt |
 //! | [`lease`] | what a claim asks for, and when a lease is renewed, trusted or lost |
+//! | [`floor`] | where a claim starts to look |
 //! | [`retention`] | what becomes of messages that are done |
 //! | [`naming`] | validated names of schema and tables |
 //! | [`error`] | [`StoreError`] and its three kinds |
@@ -24,6 +25,7 @@
 
 pub mod admin;
 pub mod error;
+pub mod floor;
 pub mod id;
 pub mod lease;
 pub mod message;

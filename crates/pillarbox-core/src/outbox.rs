@@ -7,6 +7,7 @@
 //!    └── abandon, release ┘   └─ fail, expiry, too many lost leases ─▶ dead ──(replay)──▶ pending
 //! ```
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use crate::message::HORIZON_MAX;
@@ -98,8 +99,8 @@ impl Verdict {
         }
     }
 
-    /// The reason as it is stored: cut to size, and none when empty.
-    pub fn reason(&self) -> Option<&str> {
+    /// The reason as it is stored: cut to size, without NUL, which databases refuse, and none when empty.
+    pub fn reason(&self) -> Option<Cow<'_, str>> {
         match self {
             Self::Ack | Self::Release { .. } => None,
             Self::Abandon { reason, .. } | Self::Fail { reason } => stored_reason(reason),
@@ -143,12 +144,13 @@ pub enum Settled {
     LeaseLost,
 }
 
-fn stored_reason(reason: &str) -> Option<&str> {
+fn stored_reason(reason: &str) -> Option<Cow<'_, str>> {
     if reason.is_empty() {
         return None;
     }
     let end = reason.char_indices().nth(REASON_CHARS_MAX).map_or(reason.len(), |(at, _)| at);
-    Some(&reason[..end])
+    let cut = &reason[..end];
+    Some(if cut.contains('\0') { cut.replace('\0', "\u{FFFD}").into() } else { cut.into() })
 }
 
 #[cfg(test)]
@@ -192,7 +194,8 @@ mod tests {
         let verdict = Verdict::Fail { reason: "ü".repeat(4001) };
         assert_eq!(verdict.reason().unwrap().chars().count(), 4000);
         assert_eq!(Verdict::Fail { reason: String::new() }.reason(), None);
-        assert_eq!(Verdict::Fail { reason: "short".into() }.reason(), Some("short"));
+        assert_eq!(Verdict::Fail { reason: "short".into() }.reason(), Some("short".into()));
+        assert_eq!(Verdict::Fail { reason: "a\0b".into() }.reason(), Some("a\u{FFFD}b".into()));
     }
 
     #[test]

@@ -187,6 +187,12 @@ impl<'a> Enqueue<'a> {
         self.messages
     }
 
+    /// What is to be stored, each id once: of two messages with one id the first counts.
+    pub fn distinct(&self) -> Vec<&'a Message> {
+        let mut seen = HashSet::with_capacity(self.messages.len());
+        self.messages.iter().filter(|message| seen.insert(message.id())).collect()
+    }
+
     /// The lease they are born with.
     pub fn lease(&self) -> Option<Lease> {
         self.lease

@@ -1,0 +1,511 @@
+-- The statements of the hot path, as functions, and the same for every language that can call one.
+-- A function has settings of its own: a plan that was made while a table was empty must not scan it for ever after. With
+-- these settings the only plan is the one by index and row address, whatever the statistics say, and it is made once per
+-- session, behind a pooler too.
+-- The library calls each with the table it means ('pillarbox.outbox'); where a pooler has swapped prepared statements, that
+-- is another one, the first argument arrives as NULL, and nothing is done.
+
+-- Stores messages that are due at once, many in one statement. A column that no message of the batch uses comes as NULL,
+-- which unnest pads. Sorted by ordinality, so that the sequence follows the order of the batch. A known id is skipped: on
+-- the shelf by the anti-join, in the hot table by its unique index.
+CREATE OR REPLACE FUNCTION pillarbox.outbox_store(
+    uuid[], text[], bytea[], bigint[], timestamptz[], text[], text[], text[], text[], text[], text[], text[], text[],
+    text[], timestamptz[], smallint[], uuid, bigint, bigint)
+RETURNS TABLE (work_id bigint, stored_id uuid, is_leased boolean) LANGUAGE plpgsql
+    SET enable_seqscan = off
+    SET enable_hashjoin = off
+    SET enable_mergejoin = off
+    SET plan_cache_mode = force_generic_plan
+AS $$
+BEGIN
+    IF $1 IS NULL THEN
+        RAISE EXCEPTION 'this call was meant for another outbox' USING ERRCODE = 'invalid_sql_statement_name';
+    END IF;
+    RETURN QUERY
+    INSERT INTO pillarbox.outbox (
+        message_id, topic, payload, created_at, expires_at, owner_token, locked_until, fence, attempts,
+        message_type, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id, causation_id, content_type,
+        headers, occurred_at, priority)
+    SELECT
+        input.message_id, input.topic, input.payload, clock.now, due.expires_at,
+        CASE WHEN due.leased THEN $17::uuid END,
+        CASE WHEN due.leased THEN clock.now + $18::bigint * interval '1 microsecond' END,
+        CASE WHEN due.leased THEN $19::bigint ELSE 0 END,
+        CASE WHEN due.leased THEN 1 ELSE 0 END,
+        input.message_type, input.aggregate_type, input.aggregate_id, input.tenant_id, input.message_key,
+        input.correlation_id, input.causation_id, input.content_type, input.headers::jsonb, input.occurred_at,
+        coalesce(input.priority, 0)
+    FROM unnest(
+            $1::uuid[], $2::text[], $3::bytea[], $4::bigint[], $5::timestamptz[], $6::text[], $7::text[], $8::text[],
+            $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::timestamptz[], $16::smallint[]
+        ) WITH ORDINALITY AS input (
+            message_id, topic, payload, expires_after, expires_at, message_type, aggregate_type, aggregate_id,
+            tenant_id, message_key, correlation_id, causation_id, content_type, headers, occurred_at, priority, place)
+    CROSS JOIN (SELECT clock_timestamp() AS now) AS clock
+    CROSS JOIN LATERAL (
+        SELECT expiry.expires_at, $17 IS NOT NULL AND (expiry.expires_at IS NULL OR expiry.expires_at > clock.now) AS leased
+        FROM (SELECT coalesce(input.expires_at, clock.now + input.expires_after * interval '1 microsecond')) AS expiry (expires_at)
+    ) AS due
+    WHERE NOT EXISTS (SELECT FROM pillarbox.outbox_shelf AS shelf WHERE shelf.message_id = input.message_id)
+    ORDER BY input.place
+    ON CONFLICT (message_id) DO NOTHING
+    RETURNING id, message_id, owner_token IS NOT NULL AS leased;
+END $$;
+
+-- Stores a batch of which some messages may have to wait: these go to the shelf, the others to the hot table. The
+-- database's clock decides which. Ids are drawn before the rows part, so that they follow the order of the batch.
+CREATE OR REPLACE FUNCTION pillarbox.outbox_store_delayed(
+    uuid[], text[], bytea[], bigint[], timestamptz[], text[], text[], text[], text[], text[], text[], text[], text[],
+    text[], timestamptz[], smallint[], uuid, bigint, bigint,
+    bigint[], timestamptz[])
+RETURNS TABLE (work_id bigint, stored_id uuid, is_leased boolean) LANGUAGE plpgsql
+    SET enable_seqscan = off
+    SET enable_hashjoin = off
+    SET enable_mergejoin = off
+    SET plan_cache_mode = force_generic_plan
+AS $$
+BEGIN
+    IF $1 IS NULL THEN
+        RAISE EXCEPTION 'this call was meant for another outbox' USING ERRCODE = 'invalid_sql_statement_name';
+    END IF;
+    RETURN QUERY
+    WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now),
+    input AS MATERIALIZED (
+        SELECT nextval('pillarbox.outbox_id') AS id, ordered.*
+        FROM (
+            SELECT
+                raw.*,
+                clock.now,
+                coalesce(raw.due_instant, clock.now + raw.due_after * interval '1 microsecond') AS due_at,
+                coalesce(raw.expires_instant, clock.now + raw.expires_after * interval '1 microsecond') AS expires_at
+            FROM clock, unnest(
+                    $1::uuid[], $2::text[], $3::bytea[], $4::bigint[], $5::timestamptz[], $6::text[], $7::text[],
+                    $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[],
+                    $15::timestamptz[], $16::smallint[], $20::bigint[], $21::timestamptz[]
+                ) WITH ORDINALITY AS raw (
+                    message_id, topic, payload, expires_after, expires_instant, message_type, aggregate_type, aggregate_id,
+                    tenant_id, message_key, correlation_id, causation_id, content_type, headers, occurred_at, priority,
+                    due_after, due_instant, place)
+            WHERE NOT EXISTS (SELECT FROM pillarbox.outbox_shelf AS shelf WHERE shelf.message_id = raw.message_id)
+              AND NOT EXISTS (SELECT FROM pillarbox.outbox AS live WHERE live.message_id = raw.message_id)
+            ORDER BY raw.place
+        ) AS ordered
+    ),
+    ready AS (
+        INSERT INTO pillarbox.outbox (
+            id, message_id, topic, payload, created_at, due_at, expires_at, owner_token, locked_until, fence, attempts,
+            message_type, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id, causation_id, content_type,
+            headers, occurred_at, priority)
+        SELECT
+            id, message_id, topic, payload, now, due_at, expires_at,
+            CASE WHEN leased THEN $17::uuid END,
+            CASE WHEN leased THEN now + $18::bigint * interval '1 microsecond' END,
+            CASE WHEN leased THEN $19::bigint ELSE 0 END,
+            CASE WHEN leased THEN 1 ELSE 0 END,
+            message_type, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id, causation_id, content_type,
+            headers::jsonb, occurred_at, coalesce(priority, 0)
+        FROM input
+        CROSS JOIN LATERAL (SELECT $17 IS NOT NULL AND (input.expires_at IS NULL OR input.expires_at > input.now)) AS born (leased)
+        WHERE input.due_at IS NULL OR input.due_at <= input.now
+        ON CONFLICT (message_id) DO NOTHING
+        RETURNING id, message_id, owner_token IS NOT NULL AS leased
+    ),
+    waiting AS (
+        INSERT INTO pillarbox.outbox_shelf (
+            id, message_id, state, topic, payload, created_at, due_at, expires_at, wake_at,
+            message_type, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id, causation_id, content_type,
+            headers, occurred_at, priority)
+        SELECT
+            id, message_id, 'pending', topic, payload, now, due_at, expires_at, least(due_at, expires_at),
+            message_type, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id, causation_id, content_type,
+            headers::jsonb, occurred_at, coalesce(priority, 0)
+        FROM input
+        WHERE due_at > now
+        ON CONFLICT (message_id) DO NOTHING
+        RETURNING id, message_id, false AS leased
+    )
+    SELECT id, message_id, leased FROM ready UNION ALL SELECT id, message_id, leased FROM waiting;
+END $$;
+
+-- Claims up to $4 messages for owner $1 with fence $2 for $3 microseconds: waiting ones whose time has come, moved over
+-- from the shelf, then the lowest ready ones above the floor $5. The rows are addressed by ctid = ANY(ARRAY(...)): the
+-- limit holds and the update stays HOT. Leases that ran out count as lost, up to $6 of them; more is left to the reaper.
+CREATE OR REPLACE FUNCTION pillarbox.outbox_claim(uuid, bigint, bigint, bigint, bigint, integer)
+RETURNS SETOF pillarbox.outbox LANGUAGE plpgsql
+    SET enable_seqscan = off
+    SET enable_hashjoin = off
+    SET enable_mergejoin = off
+    SET plan_cache_mode = force_generic_plan
+AS $$
+BEGIN
+    IF $1 IS NULL THEN
+        RAISE EXCEPTION 'this call was meant for another outbox' USING ERRCODE = 'invalid_sql_statement_name';
+    END IF;
+    RETURN QUERY
+    WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now),
+    due AS MATERIALIZED (
+        SELECT shelf.ctid AS tid FROM pillarbox.outbox_shelf AS shelf
+        WHERE shelf.state = 'pending'
+          AND shelf.wake_at <= (SELECT now FROM clock)
+          AND shelf.due_at <= (SELECT now FROM clock)
+          AND (shelf.expires_at IS NULL OR shelf.expires_at > (SELECT now FROM clock))
+        ORDER BY shelf.wake_at, shelf.id
+        LIMIT $4
+        FOR UPDATE SKIP LOCKED
+    ),
+    woken AS (
+        DELETE FROM pillarbox.outbox_shelf
+        WHERE EXISTS (SELECT FROM due) AND ctid = ANY (ARRAY(SELECT tid FROM due))
+        RETURNING *
+    ),
+    moved AS (
+        INSERT INTO pillarbox.outbox (
+            id, message_id, topic, payload, created_at, attempts, lost_lease_count, priority, due_at, expires_at, occurred_at,
+            message_type, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id, causation_id, content_type,
+            headers, last_error, owner_token, fence, locked_until)
+        SELECT
+            woken.id, message_id, topic, payload, created_at, least(attempts, 2147483646) + 1, lost_lease_count, priority, due_at,
+            expires_at, occurred_at, message_type, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id,
+            causation_id, content_type, headers, last_error, $1, $2, clock.now + $3 * interval '1 microsecond'
+        FROM woken, clock
+        RETURNING *
+    ),
+    taken AS (
+        UPDATE pillarbox.outbox AS live
+        SET owner_token = $1, fence = $2, locked_until = (SELECT now FROM clock) + $3 * interval '1 microsecond',
+            attempts = least(live.attempts, 2147483646) + 1,
+            lost_lease_count = CASE WHEN live.owner_token IS NULL THEN live.lost_lease_count
+                                    ELSE least(live.lost_lease_count, 2147483646) + 1 END
+        WHERE live.ctid = ANY (ARRAY(
+            SELECT ready.ctid FROM pillarbox.outbox AS ready
+            WHERE ready.id > $5
+              AND (ready.due_at IS NULL OR ready.due_at <= (SELECT now FROM clock))
+              AND (ready.expires_at IS NULL OR ready.expires_at > (SELECT now FROM clock))
+              AND (ready.owner_token IS NULL
+                   OR (ready.locked_until <= (SELECT now FROM clock) AND ready.lost_lease_count < $6))
+            ORDER BY ready.id
+            LIMIT $4 - (SELECT count(*) FROM woken)
+            FOR NO KEY UPDATE SKIP LOCKED))
+        RETURNING *
+    )
+    SELECT * FROM (SELECT * FROM taken UNION ALL SELECT * FROM moved) AS claimed
+    ORDER BY id;
+END $$;
+
+-- Applies verdicts ($3: 0 ack, 1 fail, 2 abandon, 3 release), each only under the very claim it names: same row ($1), fence
+-- ($2) and owner ($6). What leaves the hot table goes to the shelf; what is due again at once stays where it is. $4 are
+-- delays, $5 reasons. $7 says what is left of an acknowledged message: 0 nothing, 1 a receipt, 2 all of it.
+CREATE OR REPLACE FUNCTION pillarbox.outbox_settle(bigint[], bigint[], smallint[], bigint[], text[], uuid, smallint)
+RETURNS SETOF bigint LANGUAGE plpgsql
+    SET enable_seqscan = off
+    SET enable_hashjoin = off
+    SET enable_mergejoin = off
+    SET plan_cache_mode = force_generic_plan
+AS $$
+BEGIN
+    IF $6 IS NULL THEN
+        RAISE EXCEPTION 'this call was meant for another outbox' USING ERRCODE = 'invalid_sql_statement_name';
+    END IF;
+    RETURN QUERY
+    WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now),
+    verdict AS MATERIALIZED (
+        SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::bigint[], $5::text[])
+            AS v (id, fence, code, delay, reason)
+    ),
+    gone AS (
+        DELETE FROM pillarbox.outbox AS live
+        USING verdict
+        WHERE live.id = verdict.id AND live.fence = verdict.fence AND live.owner_token = $6
+          AND (verdict.code < 2 OR verdict.delay > 0)
+        RETURNING live.*, verdict.code, verdict.delay, verdict.reason
+    ),
+    shelved AS (
+        INSERT INTO pillarbox.outbox_shelf (
+            id, message_id, state, is_receipt, topic, message_type, created_at, attempts, lost_lease_count, priority,
+            settled_at, settled_by, due_at, wake_at, expires_at, occurred_at, aggregate_type, aggregate_id, tenant_id,
+            message_key, correlation_id, causation_id, content_type, headers, last_error, payload)
+        SELECT
+            id, message_id, CASE code WHEN 0 THEN 'done' WHEN 1 THEN 'dead' ELSE 'pending' END, thin,
+            topic, message_type, created_at,
+            CASE WHEN code = 3 THEN greatest(attempts - 1, 0) ELSE attempts END, lost_lease_count, priority,
+            CASE WHEN code < 2 THEN now END, CASE WHEN code < 2 THEN owner_token END,
+            CASE WHEN code < 2 THEN due_at ELSE again_at END,
+            CASE WHEN code >= 2 THEN least(again_at, expires_at) END,
+            expires_at,
+            CASE WHEN NOT thin THEN occurred_at END,
+            CASE WHEN NOT thin THEN aggregate_type END,
+            CASE WHEN NOT thin THEN aggregate_id END,
+            CASE WHEN NOT thin THEN tenant_id END,
+            CASE WHEN NOT thin THEN message_key END,
+            CASE WHEN NOT thin THEN correlation_id END,
+            CASE WHEN NOT thin THEN causation_id END,
+            CASE WHEN NOT thin THEN content_type END,
+            CASE WHEN NOT thin THEN headers END,
+            CASE WHEN NOT thin THEN coalesce(reason, last_error) END,
+            CASE WHEN thin THEN ''::bytea ELSE payload END
+        FROM gone
+        CROSS JOIN clock
+        CROSS JOIN LATERAL (SELECT code = 0 AND $7::smallint = 1, clock.now + delay * interval '1 microsecond') AS fate (thin, again_at)
+        WHERE code > 0 OR $7::smallint > 0
+    ),
+    back AS (
+        UPDATE pillarbox.outbox AS live
+        SET owner_token = NULL, locked_until = NULL, fence = 0, due_at = NULL,
+            attempts = CASE WHEN verdict.code = 3 THEN greatest(live.attempts - 1, 0) ELSE live.attempts END,
+            last_error = coalesce(verdict.reason, live.last_error)
+        FROM verdict
+        WHERE live.id = verdict.id AND live.fence = verdict.fence AND live.owner_token = $6
+          AND verdict.code >= 2 AND verdict.delay = 0
+        RETURNING live.id
+    )
+    SELECT id FROM gone UNION ALL SELECT id FROM back;
+END $$;
+
+-- Settles one batch ($7 to $12) and claims the next one ($1 to $6) in a single statement: one round trip, one commit. The
+-- parts are those of the two functions above. A row that is settled here must not be claimed here as well, should its lease
+-- have just run out: hence the test on $7, which is reached for such rows only. One row carries the ids that were settled.
+CREATE OR REPLACE FUNCTION pillarbox.outbox_exchange(
+    uuid, bigint, bigint, bigint, bigint, integer, bigint[], bigint[], smallint[], bigint[], text[], smallint)
+RETURNS TABLE (
+    settled bigint[], id bigint, message_id uuid, topic text, payload bytea, created_at timestamptz, attempts integer,
+    lost_lease_count integer, priority smallint, due_at timestamptz, expires_at timestamptz, occurred_at timestamptz,
+    message_type text, aggregate_type text, aggregate_id text, tenant_id text, message_key text, correlation_id text,
+    causation_id text, content_type text, headers jsonb, last_error text
+) LANGUAGE plpgsql
+    SET enable_seqscan = off
+    SET enable_hashjoin = off
+    SET enable_mergejoin = off
+    SET plan_cache_mode = force_generic_plan
+AS $$
+#variable_conflict use_column
+BEGIN
+    IF $1 IS NULL THEN
+        RAISE EXCEPTION 'this call was meant for another outbox' USING ERRCODE = 'invalid_sql_statement_name';
+    END IF;
+    RETURN QUERY
+    WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now),
+    verdict AS MATERIALIZED (
+        SELECT * FROM unnest($7::bigint[], $8::bigint[], $9::smallint[], $10::bigint[], $11::text[])
+            AS v (id, fence, code, delay, reason)
+    ),
+    gone AS (
+        DELETE FROM pillarbox.outbox AS live
+        USING verdict
+        WHERE live.id = verdict.id AND live.fence = verdict.fence AND live.owner_token = $1
+          AND (verdict.code < 2 OR verdict.delay > 0)
+        RETURNING live.*, verdict.code, verdict.delay, verdict.reason
+    ),
+    shelved AS (
+        INSERT INTO pillarbox.outbox_shelf (
+            id, message_id, state, is_receipt, topic, message_type, created_at, attempts, lost_lease_count, priority,
+            settled_at, settled_by, due_at, wake_at, expires_at, occurred_at, aggregate_type, aggregate_id, tenant_id,
+            message_key, correlation_id, causation_id, content_type, headers, last_error, payload)
+        SELECT
+            id, message_id, CASE code WHEN 0 THEN 'done' WHEN 1 THEN 'dead' ELSE 'pending' END, thin,
+            topic, message_type, created_at,
+            CASE WHEN code = 3 THEN greatest(attempts - 1, 0) ELSE attempts END, lost_lease_count, priority,
+            CASE WHEN code < 2 THEN now END, CASE WHEN code < 2 THEN owner_token END,
+            CASE WHEN code < 2 THEN due_at ELSE again_at END,
+            CASE WHEN code >= 2 THEN least(again_at, expires_at) END,
+            expires_at,
+            CASE WHEN NOT thin THEN occurred_at END,
+            CASE WHEN NOT thin THEN aggregate_type END,
+            CASE WHEN NOT thin THEN aggregate_id END,
+            CASE WHEN NOT thin THEN tenant_id END,
+            CASE WHEN NOT thin THEN message_key END,
+            CASE WHEN NOT thin THEN correlation_id END,
+            CASE WHEN NOT thin THEN causation_id END,
+            CASE WHEN NOT thin THEN content_type END,
+            CASE WHEN NOT thin THEN headers END,
+            CASE WHEN NOT thin THEN coalesce(reason, last_error) END,
+            CASE WHEN thin THEN ''::bytea ELSE payload END
+        FROM gone
+        CROSS JOIN clock
+        CROSS JOIN LATERAL (SELECT code = 0 AND $12::smallint = 1, clock.now + delay * interval '1 microsecond') AS fate (thin, again_at)
+        WHERE code > 0 OR $12::smallint > 0
+    ),
+    back AS (
+        UPDATE pillarbox.outbox AS live
+        SET owner_token = NULL, locked_until = NULL, fence = 0, due_at = NULL,
+            attempts = CASE WHEN verdict.code = 3 THEN greatest(live.attempts - 1, 0) ELSE live.attempts END,
+            last_error = coalesce(verdict.reason, live.last_error)
+        FROM verdict
+        WHERE live.id = verdict.id AND live.fence = verdict.fence AND live.owner_token = $1
+          AND verdict.code >= 2 AND verdict.delay = 0
+        RETURNING live.id
+    ),
+    due AS MATERIALIZED (
+        SELECT shelf.ctid AS tid FROM pillarbox.outbox_shelf AS shelf
+        WHERE shelf.state = 'pending'
+          AND shelf.wake_at <= (SELECT now FROM clock)
+          AND shelf.due_at <= (SELECT now FROM clock)
+          AND (shelf.expires_at IS NULL OR shelf.expires_at > (SELECT now FROM clock))
+        ORDER BY shelf.wake_at, shelf.id
+        LIMIT $4
+        FOR UPDATE SKIP LOCKED
+    ),
+    woken AS (
+        DELETE FROM pillarbox.outbox_shelf
+        WHERE EXISTS (SELECT FROM due) AND ctid = ANY (ARRAY(SELECT tid FROM due))
+        RETURNING *
+    ),
+    moved AS (
+        INSERT INTO pillarbox.outbox (
+            id, message_id, topic, payload, created_at, attempts, lost_lease_count, priority, due_at, expires_at, occurred_at,
+            message_type, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id, causation_id, content_type,
+            headers, last_error, owner_token, fence, locked_until)
+        SELECT
+            woken.id, message_id, topic, payload, created_at, least(attempts, 2147483646) + 1, lost_lease_count, priority, due_at,
+            expires_at, occurred_at, message_type, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id,
+            causation_id, content_type, headers, last_error, $1, $2, clock.now + $3 * interval '1 microsecond'
+        FROM woken, clock
+        RETURNING *
+    ),
+    taken AS (
+        UPDATE pillarbox.outbox AS live
+        SET owner_token = $1, fence = $2, locked_until = (SELECT now FROM clock) + $3 * interval '1 microsecond',
+            attempts = least(live.attempts, 2147483646) + 1,
+            lost_lease_count = CASE WHEN live.owner_token IS NULL THEN live.lost_lease_count
+                                    ELSE least(live.lost_lease_count, 2147483646) + 1 END
+        WHERE live.ctid = ANY (ARRAY(
+            SELECT ready.ctid FROM pillarbox.outbox AS ready
+            WHERE ready.id > $5
+              AND (ready.due_at IS NULL OR ready.due_at <= (SELECT now FROM clock))
+              AND (ready.expires_at IS NULL OR ready.expires_at > (SELECT now FROM clock))
+              AND (ready.owner_token IS NULL
+                   OR (ready.locked_until <= (SELECT now FROM clock) AND ready.lost_lease_count < $6 AND ready.id <> ALL ($7)))
+            ORDER BY ready.id
+            LIMIT $4 - (SELECT count(*) FROM woken)
+            FOR NO KEY UPDATE SKIP LOCKED))
+        RETURNING *
+    )
+    SELECT NULL::bigint[] AS settled, claimed.*
+    FROM (
+        SELECT
+            id, message_id, topic, payload, created_at, attempts, lost_lease_count, priority, due_at, expires_at,
+            occurred_at, message_type, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id, causation_id,
+            content_type, headers, last_error
+        FROM taken
+        UNION ALL
+        SELECT
+            id, message_id, topic, payload, created_at, attempts, lost_lease_count, priority, due_at, expires_at,
+            occurred_at, message_type, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id, causation_id,
+            content_type, headers, last_error
+        FROM moved
+    ) AS claimed
+    UNION ALL
+    SELECT
+        ARRAY(SELECT id FROM gone UNION ALL SELECT id FROM back),
+        NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+        NULL, NULL
+    ORDER BY id NULLS FIRST;
+END $$;
+
+-- What follows is for other languages: simple arguments, the same rules.
+
+-- Stores one message inside the caller's transaction; answers its row, or NULL when the message id is known already.
+CREATE OR REPLACE FUNCTION pillarbox.enqueue(
+    topic text,
+    payload text,
+    key text DEFAULT NULL,
+    message_id uuid DEFAULT gen_random_uuid(),
+    message_type text DEFAULT NULL,
+    correlation_id text DEFAULT NULL,
+    causation_id text DEFAULT NULL,
+    tenant_id text DEFAULT NULL,
+    headers jsonb DEFAULT NULL,
+    content_type text DEFAULT 'application/json',
+    delay interval DEFAULT NULL,
+    expires_in interval DEFAULT NULL
+) RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+    IF coalesce(topic, '') = '' OR char_length(topic) > 255 THEN
+        RAISE EXCEPTION 'topic must have 1 to 255 characters' USING ERRCODE = 'check_violation';
+    END IF;
+    IF payload IS NULL THEN
+        RAISE EXCEPTION 'payload must not be null' USING ERRCODE = 'null_value_not_allowed';
+    END IF;
+    RETURN (
+        SELECT stored.work_id
+        FROM pillarbox.outbox_store_delayed(
+            ARRAY[message_id], ARRAY[topic], ARRAY[convert_to(payload, 'UTF8')],
+            ARRAY[(extract(epoch FROM expires_in) * 1000000)::bigint], NULL, ARRAY[message_type], NULL, NULL,
+            ARRAY[tenant_id], ARRAY[nullif(key, '')], ARRAY[nullif(correlation_id, '')],
+            ARRAY[causation_id], ARRAY[content_type], ARRAY[headers::text], NULL, NULL, NULL, NULL,
+            NULL, ARRAY[(extract(epoch FROM delay) * 1000000)::bigint], NULL
+        ) AS stored);
+END $$;
+
+-- Claims up to batch messages for an owner.
+CREATE OR REPLACE FUNCTION pillarbox.claim(owner uuid, lease interval, batch integer)
+RETURNS SETOF pillarbox.outbox LANGUAGE plpgsql AS $$
+BEGIN
+    IF coalesce(owner, '00000000-0000-0000-0000-000000000000') = '00000000-0000-0000-0000-000000000000' THEN
+        RAISE EXCEPTION 'owner must not be empty' USING ERRCODE = 'check_violation';
+    END IF;
+    IF coalesce(lease, interval '0') <= interval '0' THEN
+        RAISE EXCEPTION 'lease must be longer than zero' USING ERRCODE = 'check_violation';
+    END IF;
+    IF coalesce(batch, 0) < 1 THEN
+        RAISE EXCEPTION 'batch must be at least 1' USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN QUERY SELECT * FROM pillarbox.outbox_claim(
+        owner, floor(random() * 9007199254740991)::bigint + 1,
+        (extract(epoch FROM lease) * 1000000)::bigint, batch, 0, 5);
+END $$;
+
+-- One verdict for many rows of one owner; answers how many it concerned. The fence is looked up: who calls this by hand
+-- holds no older claim of the same owner.
+CREATE OR REPLACE FUNCTION pillarbox.outbox_settle_all(owner uuid, ids bigint[], code smallint, delays bigint[], reason text)
+RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+    held bigint[];
+    fences bigint[];
+BEGIN
+    SELECT array_agg(live.id ORDER BY live.id), array_agg(live.fence ORDER BY live.id) INTO held, fences
+    FROM pillarbox.outbox AS live
+    WHERE live.id = ANY (ids) AND live.owner_token = owner;
+    RETURN (
+        SELECT count(*) FROM pillarbox.outbox_settle(
+            held, fences, array_fill(code, ARRAY[coalesce(cardinality(held), 0)]),
+            coalesce(delays, ARRAY(
+                -- Two to the power of the attempts in seconds, at most a minute.
+                SELECT (least(2 ^ least(live.attempts, 6), 60) * 1000000)::bigint
+                FROM pillarbox.outbox AS live WHERE live.id = ANY (held) ORDER BY live.id)),
+            array_fill(nullif(left(reason, 4000), ''), ARRAY[coalesce(cardinality(held), 0)]),
+            owner, 2::smallint));
+END $$;
+
+-- The messages are done, and kept as long as the library's retention says.
+CREATE OR REPLACE FUNCTION pillarbox.ack(owner uuid, ids bigint[]) RETURNS integer LANGUAGE sql AS $$
+    SELECT pillarbox.outbox_settle_all(owner, ids, 0::smallint, array_fill(0::bigint, ARRAY[cardinality(ids)]), NULL)
+$$;
+
+-- The messages are tried again, after the delay or after a time that doubles with every attempt.
+CREATE OR REPLACE FUNCTION pillarbox.abandon(owner uuid, ids bigint[], reason text DEFAULT NULL, delay interval DEFAULT NULL)
+RETURNS integer LANGUAGE sql AS $$
+    SELECT pillarbox.outbox_settle_all(
+        owner, ids, 2::smallint,
+        CASE WHEN delay IS NOT NULL
+             THEN array_fill((extract(epoch FROM delay) * 1000000)::bigint, ARRAY[cardinality(ids)]) END,
+        reason)
+$$;
+
+-- The messages are dead.
+CREATE OR REPLACE FUNCTION pillarbox.fail(owner uuid, ids bigint[], reason text DEFAULT NULL) RETURNS integer LANGUAGE sql AS $$
+    SELECT pillarbox.outbox_settle_all(owner, ids, 1::smallint, array_fill(0::bigint, ARRAY[cardinality(ids)]), reason)
+$$;
+
+-- Frees leases that ran out. A message whose leases run out too often is left to the library's reaper, which buries it.
+CREATE OR REPLACE FUNCTION pillarbox.reap() RETURNS integer LANGUAGE sql AS $$
+    WITH released AS (
+        UPDATE pillarbox.outbox
+        SET owner_token = NULL, locked_until = NULL, fence = 0, lost_lease_count = lost_lease_count + 1
+        WHERE ctid = ANY (ARRAY(
+            SELECT live.ctid FROM pillarbox.outbox AS live
+            WHERE live.owner_token IS NOT NULL AND live.locked_until <= clock_timestamp() AND live.lost_lease_count < 5
+            FOR UPDATE SKIP LOCKED))
+        RETURNING id
+    )
+    SELECT count(*)::integer FROM released
+$$;

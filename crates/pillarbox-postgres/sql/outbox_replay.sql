@@ -1,0 +1,29 @@
+-- Makes up to $6 matching dead messages pending again, lowest first: they start anew, under their old ids.
+-- The lowest id is returned so that the next claim looks far enough back.
+WITH gone AS (
+    DELETE FROM pillarbox.outbox_shelf
+    WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM pillarbox.outbox_shelf
+        WHERE state = 'dead'
+        AND ($1::bigint[] IS NULL OR id = ANY ($1))
+        AND ($2::text IS NULL OR topic = $2)
+        AND ($3::text IS NULL OR strpos(last_error, $3) > 0)
+        AND ($4::bigint IS NULL OR settled_at < clock_timestamp() - $4 * interval '1 microsecond')
+        AND ($5::bigint IS NULL OR settled_at > clock_timestamp() - $5 * interval '1 microsecond')
+        ORDER BY id
+        LIMIT $6
+        FOR UPDATE SKIP LOCKED))
+    RETURNING *
+),
+replayed AS (
+    INSERT INTO pillarbox.outbox (
+        id, message_id, topic, payload, created_at, priority, occurred_at, message_type, aggregate_type, aggregate_id,
+        tenant_id, message_key, correlation_id, causation_id, content_type, headers, last_error)
+    SELECT
+        id, message_id, topic, payload, created_at, priority, occurred_at, message_type, aggregate_type, aggregate_id,
+        tenant_id, message_key, correlation_id, causation_id, content_type, headers, last_error
+    FROM gone
+    ORDER BY id
+    RETURNING id
+)
+SELECT count(*) AS replayed, min(id) AS lowest FROM replayed

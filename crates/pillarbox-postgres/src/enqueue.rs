@@ -1,0 +1,239 @@
+//! Enqueue: on the caller's own transaction, or on one of the store's.
+
+use std::time::SystemTime;
+
+use pillarbox_core::lease::{Held, Lease};
+use pillarbox_core::message::{Message, When};
+use pillarbox_core::parts::{write_aggregate_type, write_headers};
+use pillarbox_core::store::{BoxFuture, Enqueue, Enqueued, OpenTransaction, Placement, enqueue_answers};
+use pillarbox_core::{MessageId, StoreError, WorkId};
+use sqlx::postgres::PgRow;
+use sqlx::{Connection, PgConnection, Postgres, Row, Transaction};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::error::{is_foreign_connection, store_error};
+use crate::sql::Statement;
+use crate::store::{PgQuery, PostgresStore};
+
+/// Bytes of messages in one statement: far below what the protocol frames, and bounded in memory.
+const STATEMENT_BYTES_MAX: usize = 32 * 1024 * 1024;
+
+impl OpenTransaction<PostgresStore> for &mut PgConnection {
+    fn enqueue_on<'a>(
+        self,
+        store: &'a PostgresStore,
+        enqueue: Enqueue<'a>,
+    ) -> BoxFuture<'a, Result<Vec<Enqueued>, StoreError>>
+    where
+        Self: 'a,
+    {
+        Box::pin(async move {
+            if !self.is_in_transaction() {
+                return Err(StoreError::rejected(
+                    "no transaction is open on this connection: begin one, or call enqueue without a connection",
+                ));
+            }
+            insert_all(store, self, enqueue).await
+        })
+    }
+}
+
+impl OpenTransaction<PostgresStore> for &mut Transaction<'_, Postgres> {
+    fn enqueue_on<'a>(
+        self,
+        store: &'a PostgresStore,
+        enqueue: Enqueue<'a>,
+    ) -> BoxFuture<'a, Result<Vec<Enqueued>, StoreError>>
+    where
+        Self: 'a,
+    {
+        let connection: &mut PgConnection = self;
+        connection.enqueue_on(store, enqueue)
+    }
+}
+
+/// Enqueues in a transaction of the store's own: one statement is one already; more get one around them.
+pub(crate) async fn standalone(store: &PostgresStore, enqueue: Enqueue<'_>) -> Result<Vec<Enqueued>, StoreError> {
+    let messages = enqueue.distinct();
+    if let [chunk] = chunks(&messages)[..] {
+        let (sql, columns) = Columns::of(store, chunk);
+        let rows = store.fetch(sql, |query| columns.bind(query, enqueue.lease())).await?;
+        return answers(&enqueue, &rows);
+    }
+    let (store, owned, lease) = (store.clone(), enqueue.messages().to_vec(), enqueue.lease());
+    // A dropped begin() would leave an open transaction in the pool: the task is never dropped half-way.
+    let run = tokio::spawn(async move {
+        let enqueue = lease.map_or(Enqueue::pending(&owned), |lease| Enqueue::leased(&owned, lease));
+        let mut tx = store.pool().begin().await.map_err(store_error)?;
+        let answers = insert_all(&store, &mut tx, enqueue).await?;
+        tx.commit().await.map_err(store_error)?;
+        Ok(answers)
+    });
+    run.await.map_err(|_| StoreError::unavailable("the runtime is shutting down"))?
+}
+
+async fn insert_all(
+    store: &PostgresStore,
+    connection: &mut PgConnection,
+    enqueue: Enqueue<'_>,
+) -> Result<Vec<Enqueued>, StoreError> {
+    let messages = enqueue.distinct();
+    let mut rows = Vec::with_capacity(messages.len());
+    for chunk in chunks(&messages) {
+        let (sql, columns) = Columns::of(store, chunk);
+        let query = store.query(sql, |query| columns.bind(query, enqueue.lease()));
+        let stored = query.fetch_all(&mut *connection).await.map_err(store_error);
+        if stored.as_ref().is_err_and(is_foreign_connection) {
+            // This transaction is lost; the next one will be served.
+            store.notice_pooler();
+        }
+        rows.extend(stored?);
+    }
+    answers(&enqueue, &rows)
+}
+
+fn answers(enqueue: &Enqueue<'_>, rows: &[PgRow]) -> Result<Vec<Enqueued>, StoreError> {
+    let placed = |row: &PgRow| -> Result<_, sqlx::Error> {
+        let work_id = WorkId::from_i64(row.try_get(0)?);
+        let placement = match enqueue.lease() {
+            Some(lease) if row.try_get(2)? => Placement::Leased(Held { work_id, fence: lease.fence() }),
+            _ => Placement::Pending(work_id),
+        };
+        Ok((row.try_get::<Uuid, _>(1)?, placement))
+    };
+    let mut stored = Vec::with_capacity(rows.len());
+    for row in rows {
+        let (uuid, placement) = placed(row).map_err(store_error)?;
+        stored.push((MessageId::from_uuid(uuid)?, placement));
+    }
+    Ok(enqueue_answers(enqueue, stored))
+}
+
+/// Cuts a batch so that no statement outgrows [`STATEMENT_BYTES_MAX`]; most batches stay whole.
+fn chunks<'a, 'm>(messages: &'a [&'m Message]) -> Vec<&'a [&'m Message]> {
+    let mut chunks = Vec::new();
+    let (mut start, mut bytes) = (0, 0);
+    for (index, message) in messages.iter().enumerate() {
+        if index > start && bytes + message.weight() > STATEMENT_BYTES_MAX {
+            chunks.push(&messages[start..index]);
+            (start, bytes) = (index, 0);
+        }
+        bytes += message.weight();
+    }
+    chunks.push(&messages[start..]);
+    chunks
+}
+
+/// A batch turned into columns. A column that no message uses is left out: unnest pads it with NULL.
+struct Columns<'m> {
+    message_ids: Vec<Uuid>,
+    topics: Vec<&'m str>,
+    payloads: Vec<&'m [u8]>,
+    expires: Times,
+    message_types: Column<&'m str>,
+    aggregate_types: Column<&'m str>,
+    aggregate_ids: Column<&'m str>,
+    tenants: Column<&'m str>,
+    keys: Column<&'m str>,
+    correlation_ids: Column<&'m str>,
+    causation_ids: Column<&'m str>,
+    content_types: Column<&'m str>,
+    headers: Column<String>,
+    occurred_at: Column<OffsetDateTime>,
+    priorities: Column<i16>,
+    /// Only in the statement for batches of which some messages wait.
+    due: Option<Times>,
+}
+
+type Column<T> = Option<Vec<Option<T>>>;
+
+impl<'m> Columns<'m> {
+    fn of<'s>(store: &'s PostgresStore, messages: &[&'m Message]) -> (&'s Statement, Self) {
+        let delayed = messages.iter().any(|message| message.is_delayed());
+        let sql = if delayed { &store.sql().enqueue_delayed } else { &store.sql().enqueue };
+        let columns = Self {
+            message_ids: messages.iter().map(|message| message.id().as_uuid()).collect(),
+            topics: messages.iter().map(|message| message.topic()).collect(),
+            payloads: messages.iter().map(|message| &message.payload()[..]).collect(),
+            expires: Times::of(messages.iter().map(|message| message.expires())),
+            message_types: column(messages, Message::get_message_type),
+            aggregate_types: column(messages, write_aggregate_type),
+            aggregate_ids: column(messages, Message::get_aggregate_id),
+            tenants: column(messages, Message::get_tenant),
+            keys: column(messages, Message::get_key),
+            correlation_ids: column(messages, Message::get_correlation_id),
+            causation_ids: column(messages, Message::get_causation_id),
+            content_types: column(messages, Message::get_content_type),
+            headers: column(messages, |message| write_headers(message.get_headers())),
+            occurred_at: column(messages, |message| message.get_occurred_at().map(instant)),
+            priorities: column(messages, |message| Some(message.get_priority()).filter(|priority| *priority != 0)),
+            due: delayed.then(|| Times::of(messages.iter().map(|message| message.due()))),
+        };
+        (sql, columns)
+    }
+
+    fn bind(&self, query: PgQuery, lease: Option<Lease>) -> PgQuery {
+        let query = query
+            .bind(&self.message_ids)
+            .bind(&self.topics)
+            .bind(&self.payloads)
+            .bind(&self.expires.after)
+            .bind(&self.expires.at)
+            .bind(&self.message_types)
+            .bind(&self.aggregate_types)
+            .bind(&self.aggregate_ids)
+            .bind(&self.tenants)
+            .bind(&self.keys)
+            .bind(&self.correlation_ids)
+            .bind(&self.causation_ids)
+            .bind(&self.content_types)
+            .bind(&self.headers)
+            .bind(&self.occurred_at)
+            .bind(&self.priorities)
+            .bind(lease.map(|lease| lease.owner().as_uuid()))
+            .bind(lease.map(|lease| micros(lease.duration())))
+            .bind(lease.map(|lease| lease.fence().as_i64()));
+        match &self.due {
+            Some(due) => query.bind(&due.after).bind(&due.at),
+            None => query,
+        }
+    }
+}
+
+/// Times as two columns: delays, which the database adds to its clock, and instants.
+struct Times {
+    after: Column<i64>,
+    at: Column<OffsetDateTime>,
+}
+
+impl Times {
+    fn of(times: impl Iterator<Item = Option<When>> + Clone) -> Self {
+        let after = times.clone().map(|time| match time {
+            Some(When::After(delay)) => Some(micros(delay)),
+            Some(When::At(_)) | None => None,
+        });
+        let at = times.map(|time| match time {
+            Some(When::At(at)) => Some(instant(at)),
+            Some(When::After(_)) | None => None,
+        });
+        Self { after: used(after.collect()), at: used(at.collect()) }
+    }
+}
+
+fn column<'m, T>(messages: &[&'m Message], read: impl Fn(&'m Message) -> Option<T>) -> Column<T> {
+    used(messages.iter().map(|message| read(message)).collect())
+}
+
+fn used<T>(values: Vec<Option<T>>) -> Column<T> {
+    values.iter().any(Option::is_some).then_some(values)
+}
+
+fn instant(at: SystemTime) -> OffsetDateTime {
+    at.into()
+}
+
+/// Durations cross the wire in whole microseconds.
+pub(crate) fn micros(duration: std::time::Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}

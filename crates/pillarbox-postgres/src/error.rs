@@ -1,0 +1,122 @@
+//! What PostgreSQL's codes mean for a caller. The only file that knows them.
+
+use pillarbox_core::StoreError;
+use sqlx::postgres::PgDatabaseError;
+
+/// Translates a driver's error into our own words.
+///
+/// The driver's text is dropped for everything that concerns data: PostgreSQL puts failing rows into it.
+pub(crate) fn store_error(error: sqlx::Error) -> StoreError {
+    match error {
+        sqlx::Error::Database(database) => {
+            let database = database.downcast_ref::<PgDatabaseError>();
+            from_code(database.code(), database.message(), database.table(), database.constraint())
+        }
+        sqlx::Error::Io(io) => StoreError::unavailable(format!("the database cannot be reached: {}", io.kind())),
+        sqlx::Error::Tls(_) => StoreError::unavailable("no encrypted connection to the database could be made"),
+        sqlx::Error::PoolTimedOut => {
+            StoreError::unavailable("no connection became free in time: raise the pool's maximum or lower the load")
+        }
+        sqlx::Error::PoolClosed => StoreError::unavailable("the connection pool was closed"),
+        sqlx::Error::WorkerCrashed | sqlx::Error::Protocol(_) => {
+            StoreError::unavailable("the connection to the database broke")
+        }
+        sqlx::Error::Configuration(_) => StoreError::rejected("the database URL is malformed"),
+        sqlx::Error::ColumnDecode { index, .. } => {
+            StoreError::rejected(format!("column {index} holds what this program cannot read: is the schema ours?"))
+        }
+        other => StoreError::rejected(format!("the database driver failed: {}", kind_of(&other))),
+    }
+}
+
+/// Whether the session lost a race that another try may win.
+pub(crate) fn is_race(error: &StoreError) -> bool {
+    matches!(error.code(), Some("40P01" | "40001"))
+}
+
+/// Whether a prepared statement was looked for on a connection that never saw it, as happens behind a pooler.
+pub(crate) fn is_foreign_connection(error: &StoreError) -> bool {
+    matches!(error.code(), Some("26000" | "42P05" | "08P01"))
+}
+
+fn from_code(code: &str, message: &str, table: Option<&str>, constraint: Option<&str>) -> StoreError {
+    let error = match code {
+        "40P01" | "40001" | "55P03" => StoreError::conflict("another session was faster, again and again"),
+        "25P02" => StoreError::rejected("the transaction has failed before: roll it back and start again"),
+        "25006" => StoreError::unavailable("the database is read-only: connect to the primary"),
+        "42P01" | "3F000" | "42883" => StoreError::rejected(
+            "the outbox tables do not exist: run `pillarbox migrate`, or connect with SchemaPolicy::Deploy",
+        ),
+        "42501" => StoreError::rejected(format!("the database user lacks a right: {message}")),
+        "28P01" | "28000" => StoreError::rejected("the database refused user or password"),
+        "3D000" => StoreError::rejected(format!("the database does not exist: {message}")),
+        "26000" | "42P05" => StoreError::unavailable(
+            "prepared statements got lost between connections: a pooler in transaction mode needs `behind_pooler`",
+        ),
+        "53100" => StoreError::unavailable("the database's disk is full"),
+        "53300" => StoreError::unavailable("the database has no connection left"),
+        "57014" => StoreError::unavailable("the statement was cancelled by the server's time limit or an operator"),
+        _ if code.starts_with("08") || code.starts_with("57") => {
+            StoreError::unavailable(format!("the database cannot serve now: {message}"))
+        }
+        _ if code.starts_with("53") || code.starts_with("58") => {
+            StoreError::unavailable("the database has run out of a resource or failed inside")
+        }
+        // Classes 22 and 23 quote values in their texts, and so may others.
+        _ => StoreError::rejected(format!(
+            "the database refused the statement{}{}",
+            table.map(|table| format!(" on table {table}")).unwrap_or_default(),
+            constraint.map(|name| format!(" by constraint {name}")).unwrap_or_default(),
+        )),
+    };
+    error.with_code(code)
+}
+
+fn kind_of(error: &sqlx::Error) -> &'static str {
+    match error {
+        sqlx::Error::RowNotFound => "a row is missing",
+        sqlx::Error::ColumnNotFound(_) | sqlx::Error::ColumnIndexOutOfBounds { .. } => "a column is missing",
+        sqlx::Error::Encode(_) | sqlx::Error::Decode(_) => "a value could not be translated",
+        sqlx::Error::BeginFailed => "no transaction could be begun",
+        _ => "for a reason of its own",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pillarbox_core::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn every_class_of_codes_has_its_kind() {
+        let table = [
+            ("40P01", ErrorKind::Conflict),
+            ("40001", ErrorKind::Conflict),
+            ("57P01", ErrorKind::Unavailable),
+            ("57014", ErrorKind::Unavailable),
+            ("53300", ErrorKind::Unavailable),
+            ("53100", ErrorKind::Unavailable),
+            ("08006", ErrorKind::Unavailable),
+            ("25006", ErrorKind::Unavailable),
+            ("42P01", ErrorKind::Rejected),
+            ("42501", ErrorKind::Rejected),
+            ("28P01", ErrorKind::Rejected),
+            ("23505", ErrorKind::Rejected),
+            ("22021", ErrorKind::Rejected),
+            ("XX000", ErrorKind::Rejected),
+        ];
+        for (code, kind) in table {
+            assert_eq!(from_code(code, "", None, None).kind(), kind, "{code}");
+        }
+    }
+
+    /// H54: errors about data do not repeat the data.
+    #[test]
+    fn the_servers_text_is_dropped_for_errors_about_data() {
+        for code in ["23514", "22P02", "22021", "23502", "XX000", "P0001"] {
+            let error = from_code(code, "canary", Some("outbox"), Some("some_check"));
+            assert!(!format!("{error} {error:?}").contains("canary"), "{code}");
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Claim, settle, exchange, renew, reap and purge.
+
+use std::borrow::Cow;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use pillarbox_core::lease::{Claim, Held, Lease};
+use pillarbox_core::outbox::{REASON_EXPIRED, REASON_LEASES_LOST, Settled, Verdict};
+use pillarbox_core::retention::{PurgeLimit, Retention};
+use pillarbox_core::store::{
+    Claimed, Enqueue, Enqueued, Exchanged, GuardPlan, OutboxStore, Reap, Reaped, Settlement, StoreOptions,
+};
+use pillarbox_core::{OwnerToken, StoreError, StoreId, WorkId};
+use sqlx::Row;
+use sqlx::postgres::PgRow;
+
+use crate::enqueue::{self, micros};
+use crate::error::store_error;
+use crate::row;
+use crate::store::{PgQuery, PostgresStore};
+
+#[async_trait]
+impl OutboxStore for PostgresStore {
+    fn id(&self) -> &StoreId {
+        self.name()
+    }
+
+    fn options(&self) -> &StoreOptions {
+        self.settings()
+    }
+
+    async fn enqueue(&self, enqueue: Enqueue<'_>) -> Result<Vec<Enqueued>, StoreError> {
+        self.settings().limits.check(enqueue.messages())?;
+        if enqueue.messages().is_empty() {
+            return Ok(Vec::new());
+        }
+        enqueue::standalone(self, enqueue).await
+    }
+
+    async fn claim(&self, claim: Claim) -> Result<Vec<Claimed>, StoreError> {
+        let start = self.floor().start(Instant::now(), self.settings().rescan_interval);
+        let rows = self.fetch(&self.sql().claim, |query| self.bind_claim(query, claim, start)).await?;
+        self.read_claimed(rows.iter(), 0, claim)
+    }
+
+    async fn settle(&self, owner: OwnerToken, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
+        let plan = GuardPlan::new(settlements, |settlement| settlement.held)?;
+        if plan.is_empty() {
+            return Ok(Vec::new());
+        }
+        let columns = Verdicts::of(plan.rows());
+        let retention = retention_code(self.settings().retention);
+        let rows =
+            self.fetch(&self.sql().settle, |query| columns.bind(query).bind(owner.as_uuid()).bind(retention)).await?;
+        let applied = rows.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>().map_err(store_error)?;
+        Ok(self.settled(&plan, applied))
+    }
+
+    async fn exchange(&self, settlements: &[Settlement], claim: Claim) -> Result<Exchanged, StoreError> {
+        let plan = GuardPlan::new(settlements, |settlement| settlement.held)?;
+        if plan.is_empty() {
+            return Ok(Exchanged { settled: Vec::new(), claimed: self.claim(claim).await? });
+        }
+        let start = self.floor().start(Instant::now(), self.settings().rescan_interval);
+        let columns = Verdicts::of(plan.rows());
+        let retention = retention_code(self.settings().retention);
+        let rows = self
+            .fetch(&self.sql().exchange, |query| columns.bind(self.bind_claim(query, claim, start)).bind(retention))
+            .await?;
+        let Some((first, claimed)) = rows.split_first() else {
+            return Err(StoreError::unavailable("the database gave an answer without its first row"));
+        };
+        let claimed = self.read_claimed(claimed.iter(), 1, claim)?;
+        let applied: Vec<i64> = first.try_get(0).map_err(store_error)?;
+        Ok(Exchanged { settled: self.settled(&plan, applied), claimed })
+    }
+
+    async fn renew(&self, owner: OwnerToken, held: &[Held], lease: Duration) -> Result<Vec<Settled>, StoreError> {
+        let lease = Lease::new(owner, lease)?;
+        let plan = GuardPlan::new(held, |held| *held)?;
+        if plan.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ids: Vec<i64> = plan.rows().iter().map(|held| held.work_id.as_i64()).collect();
+        let fences: Vec<i64> = plan.rows().iter().map(|held| held.fence.as_i64()).collect();
+        let rows = self
+            .fetch(&self.sql().renew, |query| {
+                query.bind(&ids).bind(&fences).bind(owner.as_uuid()).bind(micros(lease.duration()))
+            })
+            .await?;
+        let renewed = rows.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>().map_err(store_error)?;
+        Ok(plan.answers(renewed.into_iter().map(WorkId::from_i64)))
+    }
+
+    async fn reap(&self, reap: Reap) -> Result<Reaped, StoreError> {
+        reap.validate()?;
+        let lost_leases_max = counter(self.settings().lost_leases_max);
+        let rows = self
+            .fetch(&self.sql().reap, |query| {
+                query
+                    .bind(reap.after.map_or(0, WorkId::as_i64))
+                    .bind(i64::from(reap.window))
+                    .bind(lost_leases_max)
+                    .bind(REASON_EXPIRED)
+                    .bind(REASON_LEASES_LOST)
+            })
+            .await?;
+        let (reaped, lowest) = rows.first().map(read_reaped).transpose().map_err(store_error)?.unwrap_or_default();
+        self.floor().given_back(lowest);
+        Ok(reaped)
+    }
+
+    async fn purge(&self, limit: PurgeLimit) -> Result<u64, StoreError> {
+        let keep = micros(self.settings().retention.keeps_for().unwrap_or_default());
+        self.execute(&self.sql().purge, |query| query.bind(keep).bind(i64::from(limit.get()))).await
+    }
+}
+
+impl PostgresStore {
+    fn bind_claim(&self, query: PgQuery, claim: Claim, start: i64) -> PgQuery {
+        query
+            .bind(claim.owner().as_uuid())
+            .bind(claim.lease().fence().as_i64())
+            .bind(micros(claim.lease().duration()))
+            .bind(i64::from(claim.limit()))
+            .bind(start)
+            .bind(counter(self.settings().lost_leases_max))
+    }
+
+    fn read_claimed<'r>(
+        &self,
+        rows: impl ExactSizeIterator<Item = &'r PgRow>,
+        first: usize,
+        claim: Claim,
+    ) -> Result<Vec<Claimed>, StoreError> {
+        let fence = claim.lease().fence();
+        let claimed = rows.map(|row| row::claimed(row, first, fence)).collect::<Result<Vec<_>, _>>()?;
+        let full = claimed.len() >= claim.limit() as usize;
+        self.floor().claimed(claimed.last().map(|last| last.held.work_id), full);
+        Ok(claimed)
+    }
+
+    fn settled(&self, plan: &GuardPlan<'_, Settlement>, applied: Vec<i64>) -> Vec<Settled> {
+        let back = plan.rows().iter().find(|settlement| is_back_at_once(&settlement.verdict));
+        self.floor().given_back(back.map(|settlement| settlement.held.work_id));
+        plan.answers(applied.into_iter().map(WorkId::from_i64))
+    }
+}
+
+fn is_back_at_once(verdict: &Verdict) -> bool {
+    matches!(verdict, Verdict::Abandon { .. } | Verdict::Release { .. }) && verdict.delay() < Duration::from_micros(1)
+}
+
+/// Settlements as columns.
+struct Verdicts<'s> {
+    ids: Vec<i64>,
+    fences: Vec<i64>,
+    codes: Vec<i16>,
+    delays: Vec<i64>,
+    reasons: Option<Vec<Option<Cow<'s, str>>>>,
+}
+
+impl<'s> Verdicts<'s> {
+    fn of(settlements: &[&'s Settlement]) -> Self {
+        let reasons: Vec<_> = settlements.iter().map(|settlement| settlement.verdict.reason()).collect();
+        Self {
+            ids: settlements.iter().map(|settlement| settlement.held.work_id.as_i64()).collect(),
+            fences: settlements.iter().map(|settlement| settlement.held.fence.as_i64()).collect(),
+            codes: settlements.iter().map(|settlement| verdict_code(&settlement.verdict)).collect(),
+            delays: settlements.iter().map(|settlement| micros(settlement.verdict.delay())).collect(),
+            reasons: reasons.iter().any(Option::is_some).then_some(reasons),
+        }
+    }
+
+    fn bind(&self, query: PgQuery) -> PgQuery {
+        query.bind(&self.ids).bind(&self.fences).bind(&self.codes).bind(&self.delays).bind(&self.reasons)
+    }
+}
+
+fn verdict_code(verdict: &Verdict) -> i16 {
+    match verdict {
+        Verdict::Ack => 0,
+        Verdict::Fail { .. } => 1,
+        Verdict::Abandon { .. } => 2,
+        Verdict::Release { .. } => 3,
+    }
+}
+
+fn retention_code(retention: Retention) -> i16 {
+    match retention {
+        Retention::Delete => 0,
+        Retention::Receipt(_) => 1,
+        Retention::Message(_) => 2,
+    }
+}
+
+fn read_reaped(row: &PgRow) -> Result<(Reaped, Option<WorkId>), sqlx::Error> {
+    let count = |index: usize| row.try_get::<i64, _>(index).map(|count| count.unsigned_abs());
+    let id = |index: usize| row.try_get::<Option<i64>, _>(index).map(|id| id.map(WorkId::from_i64));
+    Ok((Reaped { released: count(0)?, lost: count(1)?, expired: count(2)?, next: id(4)? }, id(3)?))
+}
+
+fn counter(value: u32) -> i32 {
+    i32::try_from(value).unwrap_or(i32::MAX)
+}

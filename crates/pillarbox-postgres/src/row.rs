@@ -1,0 +1,99 @@
+//! Reads rows. Columns are read by position: the order is that of the statements in `sql/`.
+
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use pillarbox_core::admin::StoredMessage;
+use pillarbox_core::lease::Held;
+use pillarbox_core::parts::Parts;
+use pillarbox_core::store::Claimed;
+use pillarbox_core::{Fence, OwnerToken, State, StoreError, WorkId};
+use sqlx::Row;
+use sqlx::postgres::PgRow;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::error::store_error;
+
+/// A claimed message; its columns start at `first`.
+pub(crate) fn claimed(row: &PgRow, first: usize, fence: Fence) -> Result<Claimed, StoreError> {
+    let column = Columns { row, first };
+    Ok(Claimed {
+        held: Held { work_id: WorkId::from_i64(column.get(0)?), fence },
+        attempts: counter(column.get(5)?),
+        lost_lease_count: counter(column.get(6)?),
+        created_at: column.get::<OffsetDateTime>(4)?.into(),
+        last_error: column.get(20)?,
+        message: column.parts()?.into_message(),
+    })
+}
+
+/// A message as an operator sees it.
+pub(crate) fn stored(row: &PgRow) -> Result<StoredMessage, StoreError> {
+    let column = Columns { row, first: 0 };
+    let owner = |index| {
+        Ok::<_, StoreError>(column.get::<Option<Uuid>>(index)?.and_then(|uuid| OwnerToken::from_uuid(uuid).ok()))
+    };
+    let word: &str = column.get(21)?;
+    let state =
+        State::from_word(word).ok_or_else(|| StoreError::rejected("a row has a state this program does not know"))?;
+    Ok(StoredMessage {
+        work_id: WorkId::from_i64(column.get(0)?),
+        state,
+        attempts: counter(column.get(5)?),
+        lost_lease_count: counter(column.get(6)?),
+        created_at: column.get::<OffsetDateTime>(4)?.into(),
+        due_at: column.instant(8)?,
+        owner: owner(22)?,
+        locked_until: column.instant(23)?,
+        settled_at: column.instant(24)?,
+        settled_by: owner(25)?,
+        last_error: column.get(20)?,
+        is_receipt: column.get(26)?,
+        message: column.parts()?.into_message(),
+    })
+}
+
+/// Counters are never negative in our tables; a foreign writer's may be.
+fn counter(stored: i32) -> u32 {
+    u32::try_from(stored).unwrap_or(0)
+}
+
+struct Columns<'r> {
+    row: &'r PgRow,
+    first: usize,
+}
+
+impl<'r> Columns<'r> {
+    fn get<T>(&self, index: usize) -> Result<T, StoreError>
+    where
+        T: sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres>,
+    {
+        self.row.try_get(self.first + index).map_err(store_error)
+    }
+
+    fn instant(&self, index: usize) -> Result<Option<SystemTime>, StoreError> {
+        Ok(self.get::<Option<OffsetDateTime>>(index)?.map(Into::into))
+    }
+
+    fn parts(&self) -> Result<Parts, StoreError> {
+        Ok(Parts {
+            message_id: self.get(1)?,
+            topic: self.get(2)?,
+            payload: Bytes::copy_from_slice(self.get(3)?),
+            priority: self.get(7)?,
+            due_at: self.instant(8)?,
+            expires_at: self.instant(9)?,
+            occurred_at: self.instant(10)?,
+            message_type: self.get(11)?,
+            aggregate_type: self.get(12)?,
+            aggregate_id: self.get(13)?,
+            tenant_id: self.get(14)?,
+            message_key: self.get(15)?,
+            correlation_id: self.get(16)?,
+            causation_id: self.get(17)?,
+            content_type: self.get(18)?,
+            headers: self.get(19)?,
+        })
+    }
+}

@@ -1,0 +1,200 @@
+//! The store: a pool, settings, rendered statements, and the one way in which statements are run.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use pillarbox_core::floor::Floor;
+use pillarbox_core::schema::{SchemaAdmin, SchemaPolicy};
+use pillarbox_core::store::{CONFLICT_RETRIES_MAX, StoreOptions};
+use pillarbox_core::{Fence, StoreError, StoreId};
+use sqlx::postgres::{PgArguments, PgConnectOptions, PgPoolOptions, PgRow};
+use sqlx::query::Query;
+use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool, Postgres};
+
+use crate::error::{is_foreign_connection, is_race, store_error};
+use crate::sql::{Sql, Statement};
+
+/// A statement with its arguments.
+pub(crate) type PgQuery = Query<'static, Postgres, PgArguments>;
+
+/// An outbox in a PostgreSQL database. Cheap to clone; all clones share one pool.
+#[derive(Clone)]
+pub struct PostgresStore {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    id: StoreId,
+    pool: PgPool,
+    options: StoreOptions,
+    sql: Sql,
+    floor: Floor,
+    behind_pooler: AtomicBool,
+}
+
+impl PostgresStore {
+    /// Connects, with a pool of its own, and deploys or checks the tables as the options say.
+    pub async fn connect(url: &str, options: StoreOptions) -> Result<Self, StoreError> {
+        options.validate()?;
+        let connect: PgConnectOptions = url.parse().map_err(store_error)?;
+        // A pool would try a refused connection again until its time is up, and then not say why.
+        let first = PgConnection::connect_with(&connect).await.map_err(store_error)?;
+        first.close().await.map_err(store_error)?;
+        let pool =
+            PgPoolOptions::new().max_connections(8).acquire_timeout(Duration::from_secs(10)).connect_lazy_with(connect);
+        Self::with_pool(pool, options).await
+    }
+
+    /// Uses a pool that exists already, and deploys or checks the tables as the options say.
+    pub async fn with_pool(pool: PgPool, options: StoreOptions) -> Result<Self, StoreError> {
+        let store = Self::lazily(pool, options)?;
+        store.prepare_schema().await?;
+        Ok(store)
+    }
+
+    /// Like [`with_pool`](Self::with_pool) for a pool that leads through a pooler in transaction mode, such as pgbouncer.
+    ///
+    /// Named prepared statements get lost there, so every statement is prepared anew inside a transaction of its own. That
+    /// costs two round trips more per call: give the runtime a direct connection where you can.
+    pub async fn behind_pooler(pool: PgPool, options: StoreOptions) -> Result<Self, StoreError> {
+        let store = Self::lazily(pool, options)?;
+        store.inner.behind_pooler.store(true, Ordering::Relaxed);
+        store.prepare_schema().await?;
+        Ok(store)
+    }
+
+    fn lazily(pool: PgPool, options: StoreOptions) -> Result<Self, StoreError> {
+        options.validate()?;
+        let id = match &options.store_id {
+            Some(id) => id.clone(),
+            None => named_after(&pool.connect_options())?,
+        };
+        let sql = Sql::new(&options.naming);
+        let behind_pooler = AtomicBool::new(false);
+        Ok(Self { inner: Arc::new(Inner { id, pool, options, sql, floor: Floor::default(), behind_pooler }) })
+    }
+
+    async fn prepare_schema(&self) -> Result<(), StoreError> {
+        match self.inner.options.schema {
+            SchemaPolicy::Deploy => self.deploy_schema().await.map(drop),
+            SchemaPolicy::Check => self.check_schema().await?.require_current(),
+            SchemaPolicy::Assume => Ok(()),
+        }
+    }
+
+    /// The pool that the store uses.
+    pub fn pool(&self) -> &PgPool {
+        &self.inner.pool
+    }
+
+    pub(crate) fn name(&self) -> &StoreId {
+        &self.inner.id
+    }
+
+    pub(crate) fn settings(&self) -> &StoreOptions {
+        &self.inner.options
+    }
+
+    pub(crate) fn sql(&self) -> &Sql {
+        &self.inner.sql
+    }
+
+    pub(crate) fn floor(&self) -> &Floor {
+        &self.inner.floor
+    }
+
+    pub(crate) fn is_behind_pooler(&self) -> bool {
+        self.inner.behind_pooler.load(Ordering::Relaxed)
+    }
+
+    /// A statement with its arguments, prepared under a name only where the connection will be met again.
+    pub(crate) fn query(&self, statement: &Statement, bind: impl Fn(PgQuery) -> PgQuery) -> PgQuery {
+        if statement.is_hot && !self.is_behind_pooler() {
+            return bind(sqlx::query(AssertSqlSafe(Arc::clone(&statement.text)))).bind(&self.sql().meant);
+        }
+        // Another text than the named statement's: the driver would use that one, were it remembered.
+        let query = bind(sqlx::query(AssertSqlSafe(format!("{} ", statement.text))).persistent(false));
+        if statement.is_hot { query.bind(&self.sql().meant) } else { query }
+    }
+
+    /// Runs one statement as a transaction of its own, again when it lost a race.
+    pub(crate) async fn fetch(
+        &self,
+        statement: &Statement,
+        bind: impl Fn(PgQuery) -> PgQuery,
+    ) -> Result<Vec<PgRow>, StoreError> {
+        let mut races = 0;
+        loop {
+            let named = statement.is_hot && !self.is_behind_pooler();
+            let query = self.query(statement, &bind);
+            let answer = if named { self.fetch_named(query).await } else { self.fetch_unnamed(query).await };
+            match answer {
+                Err(error) if is_race(&error) && races < CONFLICT_RETRIES_MAX => {
+                    races += 1;
+                    pause(races).await;
+                }
+                Err(error) if named && is_foreign_connection(&error) => self.notice_pooler(),
+                answer => return answer,
+            }
+        }
+    }
+
+    /// Runs one statement that returns a row for each row it changed; answers their number.
+    pub(crate) async fn execute(
+        &self,
+        statement: &Statement,
+        bind: impl Fn(PgQuery) -> PgQuery,
+    ) -> Result<u64, StoreError> {
+        Ok(self.fetch(statement, bind).await?.len() as u64)
+    }
+
+    /// Goes on without named statements: something swaps the connections under them.
+    pub(crate) fn notice_pooler(&self) {
+        if !self.inner.behind_pooler.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                store = %self.inner.id,
+                "prepared statements get lost between connections: a pooler in transaction mode; \
+                 going on without them (say `behind_pooler` to avoid this, or connect directly)"
+            );
+        }
+    }
+
+    async fn fetch_named(&self, query: PgQuery) -> Result<Vec<PgRow>, StoreError> {
+        query.fetch_all(&self.inner.pool).await.map_err(store_error)
+    }
+
+    /// A pooler keeps to one connection only within a transaction.
+    async fn fetch_unnamed(&self, query: PgQuery) -> Result<Vec<PgRow>, StoreError> {
+        let pool = self.inner.pool.clone();
+        // A dropped begin() would leave an open transaction in the pool: the task is never dropped half-way.
+        let run = tokio::spawn(async move {
+            let mut tx = pool.begin().await?;
+            let rows = query.fetch_all(&mut *tx).await?;
+            tx.commit().await?;
+            Ok(rows)
+        });
+        run.await.map_err(|_| StoreError::unavailable("the runtime is shutting down"))?.map_err(store_error)
+    }
+}
+
+impl fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresStore").field("id", &self.inner.id).finish_non_exhaustive()
+    }
+}
+
+/// A short, growing, jittered pause before another try.
+async fn pause(races: u32) {
+    // The fence is only a source of dice here.
+    let dice = Fence::new().as_i64().unsigned_abs() % 1000;
+    let ceiling = 1000 << races.min(6);
+    tokio::time::sleep(Duration::from_micros(ceiling * (500 + dice) / 1500)).await;
+}
+
+fn named_after(connect: &PgConnectOptions) -> Result<StoreId, StoreError> {
+    let (host, port) = (connect.get_host(), connect.get_port());
+    let database = connect.get_database().unwrap_or_else(|| connect.get_username());
+    Ok(StoreId::new(format!("postgres:{host}:{port}/{database}"))?)
+}

@@ -1,0 +1,168 @@
+//! PostgreSQL under test: a schema of its own for every test.
+
+use std::future::Future;
+use std::time::Duration;
+
+use pillarbox_core::naming::Naming;
+use pillarbox_core::store::{Enqueue, Enqueued, StoreOptions};
+use pillarbox_core::{EnqueueIn, StoreError};
+use pillarbox_postgres::PostgresStore;
+use pillarbox_testing::Harness;
+use sqlx::postgres::PgPoolOptions;
+use sqlx::{AssertSqlSafe, PgPool, Postgres, Transaction};
+use uuid::Uuid;
+
+/// Which way the store's connections go; the harness' own always go directly.
+pub(crate) trait Route: Send + Sync + 'static {
+    fn open(pool: PgPool, options: StoreOptions) -> impl Future<Output = Result<PostgresStore, StoreError>> + Send;
+    fn url() -> String;
+}
+
+/// Straight to the server.
+pub(crate) struct Direct;
+
+impl Route for Direct {
+    async fn open(pool: PgPool, options: StoreOptions) -> Result<PostgresStore, StoreError> {
+        PostgresStore::with_pool(pool, options).await
+    }
+
+    fn url() -> String {
+        url("PILLARBOX_TEST_POSTGRES_URL")
+    }
+}
+
+/// Through pgbouncer in transaction mode.
+pub(crate) struct Pooler;
+
+impl Route for Pooler {
+    async fn open(pool: PgPool, options: StoreOptions) -> Result<PostgresStore, StoreError> {
+        PostgresStore::behind_pooler(pool, options).await
+    }
+
+    fn url() -> String {
+        url("PILLARBOX_TEST_PGBOUNCER_URL")
+    }
+}
+
+pub(crate) struct PostgresHarness<R = Direct> {
+    pub(crate) naming: Naming,
+    pub(crate) pool: PgPool,
+    store: PostgresStore,
+    route: std::marker::PhantomData<R>,
+}
+
+impl<R> PostgresHarness<R> {
+    /// Runs a statement of the test's own; `{schema}` stands for the schema of this test.
+    pub(crate) async fn run(&self, sql: &str) {
+        let sql = sql.replace("{schema}", self.naming.schema().as_str());
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&self.pool).await.unwrap();
+    }
+
+    pub(crate) async fn number(&self, sql: &str) -> i64 {
+        let sql = sql.replace("{schema}", self.naming.schema().as_str());
+        sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&self.pool).await.unwrap()
+    }
+}
+
+impl<R: Route> Harness for PostgresHarness<R> {
+    type Store = PostgresStore;
+    type Transaction = Transaction<'static, Postgres>;
+
+    async fn start(options: StoreOptions) -> Self {
+        let naming = Naming::new(format!("t_{}", &Uuid::new_v4().simple().to_string()[..16]), "outbox").unwrap();
+        let pool = pool(&Direct::url()).await;
+        let options = StoreOptions { naming: naming.clone(), ..options };
+        let store = R::open(self::pool(&R::url()).await, options).await.unwrap();
+        let harness = Self { naming, pool, store, route: std::marker::PhantomData };
+        harness.run("CREATE SCHEMA IF NOT EXISTS {schema}; CREATE TABLE {schema}.business (id serial)").await;
+        harness
+    }
+
+    fn store(&self) -> &PostgresStore {
+        &self.store
+    }
+
+    async fn connect(&self, options: StoreOptions) -> Result<PostgresStore, StoreError> {
+        self.connect_as_is(StoreOptions { naming: self.naming.clone(), ..options }).await
+    }
+
+    async fn connect_as_is(&self, options: StoreOptions) -> Result<PostgresStore, StoreError> {
+        R::open(pool(&R::url()).await, options).await
+    }
+
+    async fn advance(&self, by: Duration) {
+        let by = format!("interval '{} microseconds'", by.as_micros());
+        self.run(&format!(
+            "UPDATE {{schema}}.outbox SET created_at = created_at - {by}, due_at = due_at - {by},
+                expires_at = expires_at - {by}, locked_until = locked_until - {by};
+             UPDATE {{schema}}.outbox_shelf SET created_at = created_at - {by}, due_at = due_at - {by},
+                expires_at = expires_at - {by}, wake_at = wake_at - {by}, settled_at = settled_at - {by}"
+        ))
+        .await;
+    }
+
+    async fn set_schema_version(&self, version: u32) {
+        self.run(&format!(
+            "DELETE FROM {{schema}}.schema_version WHERE table_name = 'outbox';
+             INSERT INTO {{schema}}.schema_version (table_name, version, name) VALUES ('outbox', {version}, 'by a test')"
+        ))
+        .await;
+    }
+
+    async fn insert_foreign_row(&self, topic: &str, headers: Option<&str>) {
+        // The column is jsonb: what is not JSON at all can only be stored as a JSON text.
+        let headers = headers.map(|headers| {
+            serde_json::from_str(headers).unwrap_or_else(|_| serde_json::Value::String(headers.to_owned())).to_string()
+        });
+        let sql = "INSERT INTO {schema}.outbox (topic, payload, headers) VALUES ($1, 'foreign', $2::jsonb)";
+        let sql = sql.replace("{schema}", self.naming.schema().as_str());
+        sqlx::query(AssertSqlSafe(sql)).bind(topic).bind(headers).execute(&self.pool).await.unwrap();
+    }
+
+    async fn set_counters(&self, attempts: u32, lost_lease_count: u32) {
+        for table in ["outbox", "outbox_shelf"] {
+            self.run(&format!(
+                "UPDATE {{schema}}.{table} SET attempts = {attempts}, lost_lease_count = {lost_lease_count}"
+            ))
+            .await;
+        }
+    }
+
+    async fn begin(&self) -> Transaction<'static, Postgres> {
+        self.pool.begin().await.unwrap()
+    }
+
+    async fn enqueue_in(
+        &self,
+        tx: &mut Transaction<'static, Postgres>,
+        enqueue: Enqueue<'_>,
+    ) -> Result<Vec<Enqueued>, StoreError> {
+        self.store.enqueue_in(tx, enqueue).await
+    }
+
+    async fn write_business_row(&self, tx: &mut Transaction<'static, Postgres>) {
+        let sql = format!("INSERT INTO {}.business DEFAULT VALUES", self.naming.schema());
+        sqlx::query(AssertSqlSafe(sql)).execute(&mut **tx).await.unwrap();
+    }
+
+    async fn business_row_count(&self) -> u64 {
+        self.number("SELECT count(*) FROM {schema}.business").await.unsigned_abs()
+    }
+
+    async fn commit(&self, tx: Transaction<'static, Postgres>) {
+        tx.commit().await.unwrap();
+    }
+
+    async fn rollback(&self, tx: Transaction<'static, Postgres>) {
+        tx.rollback().await.unwrap();
+    }
+}
+
+/// A small pool: many tests share one server.
+pub(crate) async fn pool(url: &str) -> PgPool {
+    PgPoolOptions::new().max_connections(6).acquire_timeout(Duration::from_secs(30)).connect(url).await.unwrap()
+}
+
+fn url(variable: &str) -> String {
+    std::env::var(variable).unwrap_or_else(|_| panic!("{variable} is not set: run `cargo xtask test`"))
+}

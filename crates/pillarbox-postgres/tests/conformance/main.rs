@@ -1,0 +1,11 @@
+//! PostgreSQL keeps the contract: directly, and through pgbouncer in transaction mode.
+
+mod harness;
+mod hazards;
+
+pillarbox_testing::conformance!(crate::harness::PostgresHarness);
+
+/// H7: the whole suite through a pooler that hands every transaction to another server connection.
+mod through_pgbouncer {
+    pillarbox_testing::conformance!(crate::harness::PostgresHarness<crate::harness::Pooler>);
+}

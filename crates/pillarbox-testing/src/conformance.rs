@@ -1,0 +1,261 @@
+//! The list of behaviours, once, and the macro that makes tests of it.
+
+use std::future::Future;
+use std::time::Duration;
+
+/// Longer than any behaviour takes on a busy machine; a behaviour that waits for itself ends here.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Runs one behaviour on a fresh runtime with two workers, as [`conformance!`](crate::conformance) does.
+///
+/// # Panics
+///
+/// When the behaviour does, or when it does not end.
+pub fn run<F: Future<Output = ()>>(behaviour: impl FnOnce() -> F) {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime can be started");
+    runtime.block_on(async {
+        let ended = tokio::time::timeout(PATIENCE, behaviour()).await;
+        assert!(ended.is_ok(), "the behaviour did not end within {PATIENCE:?}");
+    });
+}
+
+/// Makes one `#[test]` of every behaviour of the [suite](crate::suite), for one [`Harness`](crate::Harness).
+///
+/// The tests are named like the behaviours, in modules named like the suite's, such as `claim::a_claim_of_nothing_is_empty`.
+#[macro_export]
+macro_rules! conformance {
+    ($harness:ty) => {
+        $crate::conformance! { @tests $harness;
+            admin {
+                an_overview_counts_by_topic_and_state,
+                an_overview_tells_running_from_expired_leases,
+                the_oldest_pending_message_is_one_that_could_be_claimed,
+                a_message_is_found_by_both_names,
+                pages_follow_the_sequence,
+                each_state_lists_its_own,
+                a_topic_filter_is_exact,
+                an_error_filter_is_a_literal_substring,
+                age_filters_count_from_the_right_moment,
+                an_admin_call_is_bounded,
+            }
+            again {
+                a_pending_message_is_known,
+                a_waiting_message_is_known,
+                a_claimed_message_is_known,
+                a_done_message_is_known,
+                a_dead_message_is_known,
+                a_message_named_twice_in_a_batch_is_stored_once,
+                a_known_message_leaves_the_transaction_whole,
+                a_rolled_back_message_can_be_enqueued_again,
+            }
+            born_leased {
+                a_born_leased_message_is_held_by_its_writer,
+                a_born_leased_message_that_is_not_due_waits,
+                a_born_leased_message_that_has_expired_is_not_held,
+                a_born_leased_message_of_a_dead_writer_is_taken_over,
+                a_rolled_back_born_leased_message_never_existed,
+            }
+            cancellation {
+                a_claim_cut_short_holds_nothing_for_long,
+                a_settle_cut_short_is_whole_or_nothing,
+                an_exchange_cut_short_loses_nothing,
+                an_enqueue_cut_short_can_be_repeated,
+                an_enqueue_cut_short_is_rolled_back,
+                housekeeping_cut_short_does_no_harm,
+            }
+            claim {
+                a_claim_of_nothing_is_empty,
+                a_claim_hands_out_whole_messages,
+                a_claim_of_ids_takes_the_same_leases,
+                a_claim_never_exceeds_its_limit,
+                claims_follow_the_sequence,
+                a_leased_message_is_not_claimed,
+                a_claim_records_owner_and_lease,
+                two_owners_share_the_queue,
+                a_claim_counts_the_attempt,
+                a_claim_needs_a_lease_and_a_limit,
+                the_recommended_leases_and_batches_work,
+                an_expired_message_is_not_claimed,
+                a_message_is_claimed_between_due_and_expiry,
+                those_that_waited_come_first,
+                messages_that_wait_do_not_hide_those_that_are_ready,
+                an_undecodable_row_is_handed_out_as_such,
+                a_foreign_row_is_a_message,
+            }
+            data {
+                every_field_comes_back,
+                due_time_and_expiry_come_back_as_instants,
+                a_payload_of_any_bytes_comes_back,
+                an_empty_payload_is_a_payload,
+                text_of_every_kind_comes_back,
+                topics_are_told_apart_byte_by_byte,
+                any_id_but_nil_names_a_message,
+                a_topic_must_not_be_empty,
+                texts_have_up_to_255_characters,
+                an_empty_correlation_id_is_none,
+                a_nul_is_refused_and_the_transaction_goes_on,
+                a_payload_may_fill_its_limit,
+                a_raised_limit_holds,
+                headers_may_fill_their_limit,
+            }
+            enqueue {
+                a_committed_message_is_stored_with_the_change_it_tells_about,
+                a_rolled_back_message_never_existed,
+                an_uncommitted_message_is_invisible,
+                enqueue_without_a_transaction_commits_by_itself,
+                a_batch_is_stored_whole_or_not_at_all,
+                an_empty_batch_is_a_no_op,
+                a_batch_is_bounded,
+                a_large_batch_keeps_its_order,
+                a_mixed_batch_is_answered_in_its_order,
+                every_message_has_a_row_of_its_own,
+                a_row_number_is_never_used_again,
+                a_message_is_stored_at_the_databases_time,
+                a_new_message_is_pending_and_untried,
+                a_delayed_message_waits,
+                a_due_instant_follows_the_databases_clock,
+                a_message_due_in_the_past_is_ready_at_once,
+            }
+            exchange {
+                an_exchange_settles_and_claims,
+                an_exchange_equals_settle_and_claim,
+                an_exchange_reports_lost_leases,
+                either_half_of_an_exchange_may_be_empty,
+                an_exchange_never_exceeds_its_limit,
+                what_an_exchange_gives_back_comes_again,
+                a_refused_exchange_changes_nothing,
+            }
+            guard {
+                only_the_owner_settles,
+                unknown_rows_are_ignored,
+                another_fence_changes_nothing,
+                a_free_message_cannot_be_settled,
+                a_zombie_changes_nothing,
+                a_reaped_worker_changes_nothing,
+                a_late_settlement_stands_when_nobody_took_over,
+                a_settlement_applies_once,
+                the_first_of_two_verdicts_in_one_call_counts,
+                a_late_mark_never_reopens_a_done_message,
+                a_late_mark_never_changes_a_dead_or_replayed_message,
+            }
+            lease {
+                a_renewed_lease_lasts,
+                a_renewal_counts_nothing,
+                a_renewal_may_shorten_a_lease,
+                a_lease_that_ran_out_can_be_renewed_when_nobody_took_over,
+                renewals_are_answered_in_order,
+                a_renewal_needs_a_lease,
+                a_lease_that_ran_out_is_taken_over,
+                a_lease_given_back_is_not_lost,
+                a_message_that_kills_its_workers_is_buried,
+            }
+            limits {
+                instants_are_cut_to_microseconds,
+                instants_of_every_year_come_back,
+                a_delay_reaches_to_the_horizon,
+                long_leases_and_retentions_work,
+                attempts_saturate,
+                attempts_never_fall_below_none,
+                lost_leases_saturate,
+                nothing_shows_a_payload,
+            }
+            races {
+                sixteen_claimants_never_share_a_message,
+                claimants_never_share_a_message_that_waited,
+                claimants_never_share_a_takeover,
+                exchanges_never_share_a_message,
+                one_of_two_verdicts_wins,
+                settlers_in_opposite_orders_do_not_deadlock,
+                a_reap_and_a_settle_agree,
+                a_reap_and_a_renewal_agree,
+                purges_and_reaps_take_nothing_from_workers,
+                nothing_is_lost_and_nothing_is_phantom,
+                a_message_enqueued_by_many_is_stored_once,
+                a_dead_message_goes_one_way,
+            }
+            reap {
+                a_reap_frees_leases_that_ran_out,
+                a_reap_leaves_running_leases,
+                a_reap_leaves_done_and_dead_messages,
+                a_reap_counts_each_lost_lease_once,
+                a_reap_buries_expired_messages,
+                a_message_that_expires_before_it_is_due_is_buried,
+                an_expired_message_is_left_to_its_holder,
+                a_reap_goes_window_by_window,
+                a_reap_needs_a_window,
+            }
+            replay {
+                a_replayed_message_starts_anew,
+                every_dead_message_can_be_replayed,
+                one_of_many_can_be_replayed,
+                a_replay_is_bounded_and_can_be_tried_dry,
+                only_dead_messages_can_be_replayed_or_deleted,
+                a_delete_is_bounded_and_final,
+                an_undecodable_row_can_be_replayed,
+            }
+            rescan {
+                what_the_same_handle_gives_back_is_found_at_once,
+                a_retry_that_becomes_due_is_found_at_once,
+                what_the_same_handle_reaps_or_replays_is_found_at_once,
+                new_messages_are_found_at_once,
+                with_no_interval_everything_is_found,
+            }
+            retention {
+                delete_leaves_nothing,
+                a_kept_message_stays_whole,
+                a_receipt_keeps_no_content,
+                a_purge_waits_for_the_retention,
+                a_purge_touches_only_done_messages,
+                a_purge_is_bounded_and_starts_with_the_oldest,
+                a_change_of_retention_is_followed,
+                a_purged_message_is_forgotten,
+            }
+            schema {
+                a_deployment_can_be_repeated,
+                check_creates_nothing,
+                assume_looks_at_nothing,
+                a_newer_schema_is_refused_and_not_touched,
+                an_older_schema_is_brought_up,
+                eight_instances_deploy_at_once,
+                two_outboxes_do_not_meet,
+                the_script_names_the_configured_tables,
+                impossible_limits_are_refused,
+                names_that_could_carry_sql_are_refused,
+                a_store_has_a_name,
+            }
+            settle {
+                an_acked_message_is_done,
+                an_acked_message_is_never_claimed,
+                an_abandoned_message_is_free_again,
+                an_abandoned_message_waits_for_its_delay,
+                an_abandon_records_its_reason,
+                a_failed_message_is_dead,
+                a_fail_without_a_reason_keeps_the_last_one,
+                a_released_message_gets_its_attempt_back,
+                verdicts_of_one_call_do_not_mix,
+                an_empty_settle_is_a_no_op,
+                a_settle_is_bounded,
+                a_reason_is_cut_at_4000_characters,
+                a_reason_with_nul_can_be_stored,
+                a_delay_without_end_is_bounded,
+            }
+        }
+    };
+    (@tests $harness:ty; $($group:ident { $($behaviour:ident,)* })*) => {
+        $(
+            mod $group {
+                use super::*;
+                $(
+                    #[test]
+                    fn $behaviour() {
+                        $crate::run($crate::suite::$group::$behaviour::<$harness>);
+                    }
+                )*
+            }
+        )*
+    };
+}

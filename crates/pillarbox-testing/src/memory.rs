@@ -1,0 +1,36 @@
+//! The memory store: reference model of the contract, and a double for users' tests.
+//!
+//! Plain data under one lock, and no cleverness: every rule stands here once, so that a backend can be compared with it.
+//! Its clock stands still except for one millisecond per call, and goes where [`MemoryDatabase::advance`] sends it.
+//!
+//! ```
+//! use std::time::Duration;
+//! use pillarbox_core::lease::Claim;
+//! use pillarbox_core::store::{Enqueue, EnqueueIn, OutboxStore, StoreOptions};
+//! use pillarbox_core::{Message, OwnerToken};
+//! use pillarbox_testing::MemoryStore;
+//!
+//! # tokio::runtime::Runtime::new().unwrap().block_on(async {
+//! let store = MemoryStore::new(StoreOptions::default());
+//! let mut tx = store.database().begin();
+//! store.enqueue_in(&mut tx, Enqueue::pending(&[Message::new("greeting", "hello")])).await?;
+//! tx.commit();
+//!
+//! let claim = Claim::new(OwnerToken::new(), Duration::from_secs(30), 10)?;
+//! assert_eq!(store.claim(claim).await?.len(), 1);
+//! # Ok::<(), pillarbox_core::StoreError>(())
+//! # }).unwrap();
+//! ```
+
+mod admin;
+mod database;
+mod harness;
+mod outbox;
+mod row;
+mod store;
+mod transaction;
+
+pub use database::MemoryDatabase;
+pub use harness::MemoryHarness;
+pub use store::MemoryStore;
+pub use transaction::MemoryTransaction;

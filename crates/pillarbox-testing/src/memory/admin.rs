@@ -1,0 +1,115 @@
+//! The operator's seam, filled from memory.
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use async_trait::async_trait;
+use pillarbox_core::admin::{
+    Counts, Filter, ListQuery, MessageName, OutboxAdmin, Overview, Page, StoredMessage, TopicCounts,
+};
+use pillarbox_core::{State, StoreError, WorkId};
+
+use super::outbox::Outbox;
+use super::row::{Place, Row};
+use super::store::MemoryStore;
+
+#[async_trait]
+impl OutboxAdmin for MemoryStore {
+    async fn overview(&self) -> Result<Overview, StoreError> {
+        self.call(|outbox, now| overview(outbox, now))
+    }
+
+    async fn get(&self, name: MessageName) -> Result<Option<StoredMessage>, StoreError> {
+        self.call(|outbox, _| {
+            let row = match name {
+                MessageName::Work(id) => outbox.row(id),
+                MessageName::Message(id) => outbox.row_of(id),
+            };
+            row.map(Row::stored)
+        })
+    }
+
+    async fn list(&self, query: &ListQuery) -> Result<Page, StoreError> {
+        query.filter.validate(query.limit)?;
+        self.call(|outbox, now| {
+            let found = outbox
+                .rows()
+                .filter(|row| row.state() == query.state && query.after.is_none_or(|after| row.id > after))
+                .filter(|row| matches(row, &query.filter, now))
+                .take(query.limit as usize + 1)
+                .map(Row::stored)
+                .collect();
+            Page::from_overfull(found, query.limit)
+        })
+    }
+
+    async fn count_dead(&self, filter: &Filter) -> Result<u64, StoreError> {
+        filter.validate(1)?;
+        self.call(|outbox, now| dead(outbox, filter, u32::MAX, now).len() as u64)
+    }
+
+    async fn replay(&self, filter: &Filter, limit: u32) -> Result<u64, StoreError> {
+        filter.validate(limit)?;
+        self.call(|outbox, now| {
+            let ids = dead(outbox, filter, limit, now);
+            for row in outbox.rows_mut().filter(|row| ids.contains(&row.id)) {
+                row.attempts = 0;
+                row.lost_lease_count = 0;
+                row.due_at = None;
+                row.expires_at = None;
+                row.place = Place::Free;
+            }
+            ids.len() as u64
+        })
+    }
+
+    async fn delete(&self, filter: &Filter, limit: u32) -> Result<u64, StoreError> {
+        filter.validate(limit)?;
+        self.call(|outbox, now| {
+            let ids = dead(outbox, filter, limit, now);
+            for id in &ids {
+                outbox.remove(*id);
+            }
+            ids.len() as u64
+        })
+    }
+}
+
+fn overview(outbox: &Outbox, now: SystemTime) -> Overview {
+    let mut topics: BTreeMap<&str, Counts> = BTreeMap::new();
+    let mut overview = Overview::default();
+    for row in outbox.rows() {
+        *topics.entry(row.message.topic()).or_default().of_mut(row.state()) += 1;
+        match row.place {
+            Place::Leased { .. } if row.is_held(now) => overview.active_lease_count += 1,
+            Place::Leased { .. } => overview.expired_lease_count += 1,
+            Place::Free | Place::Waiting { .. } if row.is_due(now) && !row.is_expired(now) => {
+                let waited = now.duration_since(row.due_at.unwrap_or(row.created_at)).unwrap_or_default();
+                overview.oldest_pending = overview.oldest_pending.max(Some(waited));
+            }
+            _ => {}
+        }
+    }
+    overview.topics =
+        topics.into_iter().map(|(topic, counts)| TopicCounts { topic: topic.to_owned(), counts }).collect();
+    overview
+}
+
+fn dead(outbox: &Outbox, filter: &Filter, limit: u32, now: SystemTime) -> Vec<WorkId> {
+    let found = outbox.rows().filter(|row| row.state() == State::Dead && matches(row, filter, now));
+    found.map(|row| row.id).take(limit as usize).collect()
+}
+
+fn matches(row: &Row, filter: &Filter, now: SystemTime) -> bool {
+    let since = match row.place {
+        Place::Done { settled_at, .. } | Place::Dead { settled_at, .. } => settled_at,
+        Place::Free | Place::Leased { .. } | Place::Waiting { .. } => row.created_at,
+    };
+    let age = now.duration_since(since).unwrap_or_default();
+    let contains = |text: &str| row.last_error.as_ref().is_some_and(|error| error.contains(text));
+    (filter.work_ids.is_empty() || filter.work_ids.contains(&row.id))
+        && filter.topic.as_ref().is_none_or(|topic| topic == row.message.topic())
+        && filter.error_contains.as_deref().is_none_or(contains)
+        && filter.older_than.is_none_or(|limit| age > limit)
+        && filter.newer_than.is_none_or(|limit| age < limit)
+}

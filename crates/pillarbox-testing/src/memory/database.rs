@@ -1,0 +1,109 @@
+//! A database in memory: a clock, and the tables of as many outboxes as have names.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use pillarbox_core::StoreError;
+use pillarbox_core::naming::Naming;
+use pillarbox_core::schema::{SchemaPolicy, SchemaStatus};
+use pillarbox_core::store::StoreOptions;
+
+use super::outbox::Outbox;
+use super::store::MemoryStore;
+use super::transaction::MemoryTransaction;
+
+/// The version of the schema; the same number as in the other backends.
+pub(super) const SCHEMA_VERSION: u32 = 2;
+
+/// A database in memory, shared by all its handles.
+#[derive(Clone)]
+pub struct MemoryDatabase {
+    inner: Arc<Mutex<Inner>>,
+}
+
+/// What is in the database.
+#[derive(Debug)]
+pub(super) struct Inner {
+    now: SystemTime,
+    outboxes: HashMap<Naming, Outbox>,
+    pub(super) business_row_count: u64,
+}
+
+impl MemoryDatabase {
+    /// An empty database. Its clock starts at a fixed instant, far from the machine's own clock on purpose.
+    #[expect(clippy::new_without_default, reason = "two calls make two databases; a default would hide that")]
+    pub fn new() -> Self {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_600_000_000);
+        Self { inner: Arc::new(Mutex::new(Inner { now, outboxes: HashMap::new(), business_row_count: 0 })) }
+    }
+
+    /// Opens a store, as another process would; does about the tables what the options say.
+    pub fn connect(&self, options: StoreOptions) -> Result<MemoryStore, StoreError> {
+        options.validate()?;
+        let policy = options.schema;
+        let store = MemoryStore::on(self.clone(), options);
+        match policy {
+            SchemaPolicy::Deploy => drop(self.deploy(&store)?),
+            SchemaPolicy::Check => self.schema_status(&store).require_current()?,
+            SchemaPolicy::Assume => {}
+        }
+        Ok(store)
+    }
+
+    /// Begins a transaction; what it enqueues exists when it is committed.
+    pub fn begin(&self) -> MemoryTransaction {
+        MemoryTransaction::new(self.clone())
+    }
+
+    /// Lets time pass.
+    pub fn advance(&self, by: Duration) {
+        self.lock().now += by;
+    }
+
+    /// What the database's clock shows.
+    pub fn now(&self) -> SystemTime {
+        self.lock().now
+    }
+
+    pub(super) fn deploy(&self, store: &MemoryStore) -> Result<u32, StoreError> {
+        let status = self.schema_status(store);
+        if let SchemaStatus::Ahead { .. } = status {
+            status.require_current()?;
+        }
+        let mut inner = self.lock();
+        inner.outboxes.entry(store.naming().clone()).or_default().version = SCHEMA_VERSION;
+        Ok(SCHEMA_VERSION)
+    }
+
+    pub(super) fn schema_status(&self, store: &MemoryStore) -> SchemaStatus {
+        let found = self.lock().outboxes.get(store.naming()).map(|outbox| outbox.version);
+        SchemaStatus::of(found, SCHEMA_VERSION)
+    }
+
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    /// The tables of one outbox and the time of this call. Each call comes a millisecond after the one before.
+    pub(super) fn call(&mut self, naming: &Naming) -> Result<(&mut Outbox, SystemTime), StoreError> {
+        self.now += Duration::from_millis(1);
+        match self.outboxes.get_mut(naming) {
+            Some(outbox) => Ok((outbox, self.now)),
+            None => Err(StoreError::rejected(SchemaStatus::Missing.to_string())),
+        }
+    }
+}
+
+impl fmt::Debug for MemoryDatabase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryDatabase").finish_non_exhaustive()
+    }
+}

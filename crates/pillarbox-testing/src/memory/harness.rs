@@ -1,0 +1,93 @@
+//! The memory store under its own suite.
+
+use std::time::Duration;
+
+use pillarbox_core::store::{Enqueue, EnqueueIn, Enqueued, StoreOptions};
+use pillarbox_core::{Message, OutboxStore, StoreError};
+
+use super::database::MemoryDatabase;
+use super::row::{COUNT_MAX, Row};
+use super::store::MemoryStore;
+use super::transaction::MemoryTransaction;
+use crate::harness::Harness;
+
+/// Tests the memory store, and shows the smallest harness there can be.
+#[derive(Debug)]
+pub struct MemoryHarness {
+    database: MemoryDatabase,
+    store: MemoryStore,
+}
+
+impl Harness for MemoryHarness {
+    type Store = MemoryStore;
+    type Transaction = MemoryTransaction;
+
+    async fn start(options: StoreOptions) -> Self {
+        let database = MemoryDatabase::new();
+        let store = database.connect(options).expect("the behaviour starts a store with legal options");
+        Self { database, store }
+    }
+
+    fn store(&self) -> &MemoryStore {
+        &self.store
+    }
+
+    async fn connect(&self, options: StoreOptions) -> Result<MemoryStore, StoreError> {
+        self.database.connect(StoreOptions { naming: self.store.naming().clone(), ..options })
+    }
+
+    async fn connect_as_is(&self, options: StoreOptions) -> Result<MemoryStore, StoreError> {
+        self.database.connect(options)
+    }
+
+    async fn advance(&self, by: Duration) {
+        self.database.advance(by);
+    }
+
+    async fn set_schema_version(&self, version: u32) {
+        self.store.call(|outbox, _| outbox.version = version).expect("the tables are deployed");
+    }
+
+    async fn insert_foreign_row(&self, topic: &str, headers: Option<&str>) {
+        let insert = self.store.call(|outbox, now| {
+            let mut row = Row::new(outbox.draw_id(), &Message::new(topic, ""), None, now);
+            row.headers = headers.map(str::to_owned);
+            outbox.insert(vec![row]);
+        });
+        insert.expect("the tables are deployed");
+    }
+
+    async fn set_counters(&self, attempts: u32, lost_lease_count: u32) {
+        let set = self.store.call(|outbox, _| {
+            for row in outbox.rows_mut() {
+                row.attempts = attempts.min(COUNT_MAX);
+                row.lost_lease_count = lost_lease_count.min(COUNT_MAX);
+            }
+        });
+        set.expect("the tables are deployed");
+    }
+
+    async fn begin(&self) -> MemoryTransaction {
+        self.database.begin()
+    }
+
+    async fn enqueue_in(&self, tx: &mut MemoryTransaction, enqueue: Enqueue<'_>) -> Result<Vec<Enqueued>, StoreError> {
+        self.store.enqueue_in(tx, enqueue).await
+    }
+
+    async fn write_business_row(&self, tx: &mut MemoryTransaction) {
+        tx.business_row_count += 1;
+    }
+
+    async fn business_row_count(&self) -> u64 {
+        self.database.lock().business_row_count
+    }
+
+    async fn commit(&self, tx: MemoryTransaction) {
+        tx.commit();
+    }
+
+    async fn rollback(&self, tx: MemoryTransaction) {
+        tx.rollback();
+    }
+}

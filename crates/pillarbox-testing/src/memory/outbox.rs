@@ -1,0 +1,250 @@
+//! The rules: what each call does to the rows, as the contract says it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, SystemTime};
+
+use pillarbox_core::lease::{Claim, Held, Lease};
+use pillarbox_core::outbox::REASON_EXPIRED;
+use pillarbox_core::retention::Retention;
+use pillarbox_core::retry::RetryPolicy;
+use pillarbox_core::store::{Claimed, Enqueue, Enqueued, Placement, Reap, Reaped, Settlement};
+use pillarbox_core::{AttemptEnd, MessageId, OwnerToken, Verdict, WorkId, decide};
+
+use super::row::{Place, Row, increased};
+
+/// The tables of one outbox.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    pub(super) version: u32,
+    last_id: i64,
+    rows: BTreeMap<WorkId, Row>,
+    by_message: HashMap<MessageId, WorkId>,
+}
+
+impl Outbox {
+    /// Draws rows for the messages that are not known yet, in their order. Nothing is stored before [`insert`](Self::insert).
+    pub(super) fn prepare(
+        &mut self,
+        enqueue: &Enqueue<'_>,
+        unsaved: &[Row],
+        now: SystemTime,
+    ) -> (Vec<Row>, Vec<Enqueued>) {
+        let mut rows: Vec<Row> = Vec::new();
+        let mut drawn: HashMap<MessageId, ()> = unsaved.iter().map(|row| (row.message.id(), ())).collect();
+        let mut answers = Vec::new();
+        for message in enqueue.messages() {
+            let message_id = message.id();
+            if self.by_message.contains_key(&message_id) || drawn.insert(message_id, ()).is_some() {
+                answers.push(Enqueued { message_id, placement: Placement::Duplicate });
+                continue;
+            }
+            let row = Row::new(self.draw_id(), message, enqueue.lease(), now);
+            let placement = match row.place {
+                Place::Leased { fence, .. } => Placement::Leased(Held { work_id: row.id, fence }),
+                _ => Placement::Pending(row.id),
+            };
+            answers.push(Enqueued { message_id, placement });
+            rows.push(row);
+        }
+        (rows, answers)
+    }
+
+    /// Stores rows; of two for one message the first counts.
+    pub(super) fn insert(&mut self, rows: Vec<Row>) {
+        for row in rows {
+            if !self.by_message.contains_key(&row.message.id()) {
+                self.by_message.insert(row.message.id(), row.id);
+                self.rows.insert(row.id, row);
+            }
+        }
+    }
+
+    pub(super) fn draw_id(&mut self) -> WorkId {
+        self.last_id += 1;
+        WorkId::from_i64(self.last_id)
+    }
+
+    pub(super) fn claim(&mut self, claim: Claim, lost_leases_max: u32, now: SystemTime) -> Vec<Claimed> {
+        let limit = claim.limit() as usize;
+        let mut waited: Vec<(SystemTime, WorkId)> = self
+            .rows
+            .values()
+            .filter_map(|row| match row.place {
+                Place::Waiting { wake_at } if row.is_due(now) && !row.is_expired(now) => Some((wake_at, row.id)),
+                _ => None,
+            })
+            .collect();
+        waited.sort_unstable();
+        waited.truncate(limit);
+        let is_ready = |row: &&Row| {
+            row.is_due(now)
+                && !row.is_expired(now)
+                && match row.place {
+                    Place::Free => true,
+                    Place::Leased { locked_until, .. } => locked_until <= now && !is_last_lease(row, lost_leases_max),
+                    _ => false,
+                }
+        };
+        let ready = self.rows.values().filter(is_ready).map(|row| row.id).take(limit - waited.len());
+        let mut ids: Vec<WorkId> = ready.collect();
+        ids.extend(waited.into_iter().map(|(_, id)| id));
+        ids.sort_unstable();
+
+        let mut claimed = Vec::new();
+        for id in ids {
+            if let Some(row) = self.rows.get_mut(&id) {
+                if let Place::Leased { .. } = row.place {
+                    row.lost_lease_count = increased(row.lost_lease_count);
+                }
+                row.lease(claim.lease(), now);
+                claimed.push(row.claimed(claim.lease().fence()));
+            }
+        }
+        claimed
+    }
+
+    /// Applies one verdict; whether the message was still under the claim that the settlement names.
+    pub(super) fn settle(
+        &mut self,
+        owner: OwnerToken,
+        settlement: &Settlement,
+        retention: Retention,
+        now: SystemTime,
+    ) -> bool {
+        let id = settlement.held.work_id;
+        let Some(row) = self.rows.get_mut(&id).filter(|row| row.is_under(owner, settlement.held)) else {
+            return false;
+        };
+        let verdict = &settlement.verdict;
+        if let Some(reason) = verdict.reason() {
+            // The databases' text types have no NUL; a reason that holds one must not make a message unsettleable.
+            row.last_error = Some(reason.replace('\0', "\u{FFFD}"));
+        }
+        match verdict {
+            Verdict::Ack => match retention {
+                Retention::Delete => self.remove(id),
+                Retention::Receipt(_) => {
+                    row.strip();
+                    row.place = Place::Done { settled_at: now, settled_by: owner, is_receipt: true };
+                }
+                Retention::Message(_) => {
+                    row.place = Place::Done { settled_at: now, settled_by: owner, is_receipt: false };
+                }
+            },
+            Verdict::Fail { .. } => row.place = Place::Dead { settled_at: now, settled_by: Some(owner) },
+            Verdict::Abandon { .. } => row.give_back(verdict.delay(), now),
+            Verdict::Release { .. } => {
+                row.attempts = row.attempts.saturating_sub(1);
+                row.give_back(verdict.delay(), now);
+            }
+        }
+        true
+    }
+
+    /// Prolongs one lease; whether the message was still under it.
+    pub(super) fn renew(&mut self, lease: Lease, held: Held, now: SystemTime) -> bool {
+        let owner = lease.owner();
+        let Some(row) = self.rows.get_mut(&held.work_id).filter(|row| row.is_under(owner, held)) else {
+            return false;
+        };
+        row.place = Place::Leased { owner, fence: held.fence, locked_until: now + lease.duration() };
+        true
+    }
+
+    pub(super) fn reap(&mut self, reap: Reap, lost_leases_max: u32, now: SystemTime) -> Reaped {
+        let window = reap.window as usize;
+        let mut reaped = Reaped::default();
+        let is_ahead = |row: &&Row| reap.after.is_none_or(|after| row.id > after) && row.is_live();
+        let mut ids: Vec<WorkId> = self.rows.values().filter(is_ahead).map(|row| row.id).take(window).collect();
+        if ids.len() == window {
+            reaped.next = ids.last().copied();
+        }
+        if reap.after.is_none() {
+            let mut overdue: Vec<(SystemTime, WorkId)> = self
+                .rows
+                .values()
+                .filter_map(|row| match row.place {
+                    Place::Waiting { wake_at } if row.is_expired(now) => Some((wake_at, row.id)),
+                    _ => None,
+                })
+                .collect();
+            overdue.sort_unstable();
+            ids.extend(overdue.into_iter().take(window).map(|(_, id)| id));
+        }
+        for id in ids {
+            if let Some(row) = self.rows.get_mut(&id).filter(|row| !row.is_held(now)) {
+                reap_row(row, lost_leases_max, now, &mut reaped);
+            }
+        }
+        reaped
+    }
+
+    pub(super) fn purge(&mut self, limit: u32, keep: Duration, now: SystemTime) -> u64 {
+        let mut old: Vec<(SystemTime, WorkId)> = self
+            .rows
+            .values()
+            .filter_map(|row| match row.place {
+                Place::Done { settled_at, .. } if settled_at + keep <= now => Some((settled_at, row.id)),
+                _ => None,
+            })
+            .collect();
+        old.sort_unstable();
+        old.truncate(limit as usize);
+        for (_, id) in &old {
+            self.remove(*id);
+        }
+        old.len() as u64
+    }
+
+    pub(super) fn remove(&mut self, id: WorkId) {
+        if let Some(row) = self.rows.remove(&id) {
+            self.by_message.remove(&row.message.id());
+        }
+    }
+
+    pub(super) fn rows(&self) -> impl Iterator<Item = &Row> {
+        self.rows.values()
+    }
+
+    pub(super) fn rows_mut(&mut self) -> impl Iterator<Item = &mut Row> {
+        self.rows.values_mut()
+    }
+
+    pub(super) fn row(&self, id: WorkId) -> Option<&Row> {
+        self.rows.get(&id)
+    }
+
+    pub(super) fn row_of(&self, message_id: MessageId) -> Option<&Row> {
+        self.by_message.get(&message_id).and_then(|id| self.rows.get(id))
+    }
+}
+
+/// Puts right a row that nobody holds.
+fn reap_row(row: &mut Row, lost_leases_max: u32, now: SystemTime, reaped: &mut Reaped) {
+    let had_owner = matches!(row.place, Place::Leased { .. });
+    let is_last = had_owner && is_last_lease(row, lost_leases_max);
+    if had_owner {
+        row.lost_lease_count = increased(row.lost_lease_count);
+    }
+    if row.is_expired(now) {
+        row.last_error = Some(REASON_EXPIRED.into());
+        row.place = Place::Dead { settled_at: now, settled_by: None };
+        reaped.expired += 1;
+    } else if is_last {
+        row.last_error = Some(pillarbox_core::outbox::REASON_LEASES_LOST.into());
+        row.place = Place::Dead { settled_at: now, settled_by: None };
+        reaped.lost += 1;
+    } else if had_owner {
+        row.place = Place::Free;
+        reaped.released += 1;
+    } else if row.is_live() && !row.is_due(now) {
+        row.place = Place::Waiting { wake_at: row.wake_at() };
+    }
+}
+
+/// Whether losing the lease it is under buries the message: the same decision as everywhere.
+fn is_last_lease(row: &Row, lost_leases_max: u32) -> bool {
+    let policy = RetryPolicy::default().lost_leases_max_of(lost_leases_max);
+    let end = AttemptEnd::LeaseExpired { lost_lease_count: row.lost_lease_count.saturating_add(1) };
+    matches!(decide(row.attempts, end, &policy, 0.5), Verdict::Fail { .. })
+}

@@ -1,0 +1,213 @@
+//! One stored message, and where it stands.
+
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use pillarbox_core::admin::StoredMessage;
+use pillarbox_core::lease::{Held, Lease};
+use pillarbox_core::message::{When, truncated};
+use pillarbox_core::parts::{Parts, write_aggregate_type, write_headers};
+use pillarbox_core::store::{Claimed, Undecodable};
+use pillarbox_core::{Fence, Message, OwnerToken, State, WorkId};
+
+/// Counters are 32-bit and signed in every database; they stop here.
+pub(super) const COUNT_MAX: u32 = i32::MAX.unsigned_abs();
+
+/// A stored message.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    pub(super) id: WorkId,
+    pub(super) message: Message,
+    /// The headers as stored; another language may have written something that is no header.
+    pub(super) headers: Option<String>,
+    pub(super) created_at: SystemTime,
+    pub(super) due_at: Option<SystemTime>,
+    pub(super) expires_at: Option<SystemTime>,
+    pub(super) attempts: u32,
+    pub(super) lost_lease_count: u32,
+    pub(super) last_error: Option<String>,
+    pub(super) place: Place,
+}
+
+/// Where a row stands: the first two in the live table, the others on the shelf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Free,
+    Leased { owner: OwnerToken, fence: Fence, locked_until: SystemTime },
+    Waiting { wake_at: SystemTime },
+    Done { settled_at: SystemTime, settled_by: OwnerToken, is_receipt: bool },
+    Dead { settled_at: SystemTime, settled_by: Option<OwnerToken> },
+}
+
+impl Row {
+    /// A new row: waiting when it is due later, leased when it is born so and can be handled now, else free.
+    pub(super) fn new(id: WorkId, message: &Message, lease: Option<Lease>, now: SystemTime) -> Self {
+        let instant = |when| match when {
+            When::After(delay) => truncated(now + delay),
+            When::At(at) => at,
+        };
+        let mut row = Self {
+            id,
+            headers: write_headers(message.get_headers()),
+            message: message.clone(),
+            created_at: now,
+            due_at: message.due().map(instant),
+            expires_at: message.expires().map(instant),
+            attempts: 0,
+            lost_lease_count: 0,
+            last_error: None,
+            place: Place::Free,
+        };
+        if !row.is_due(now) {
+            row.place = Place::Waiting { wake_at: row.wake_at() };
+        } else if let Some(lease) = lease
+            && !row.is_expired(now)
+        {
+            row.lease(lease, now);
+        }
+        row
+    }
+
+    /// Counts the attempt and puts the row under the lease.
+    pub(super) fn lease(&mut self, lease: Lease, now: SystemTime) {
+        self.attempts = increased(self.attempts);
+        self.place = Place::Leased {
+            owner: lease.owner(),
+            fence: lease.fence(),
+            locked_until: truncated(now + lease.duration()),
+        };
+    }
+
+    /// Makes the row pending again, now or after the delay.
+    pub(super) fn give_back(&mut self, delay: Duration, now: SystemTime) {
+        if delay.is_zero() {
+            self.due_at = None;
+            self.place = Place::Free;
+        } else {
+            self.due_at = Some(truncated(now + delay));
+            self.place = Place::Waiting { wake_at: self.wake_at() };
+        }
+    }
+
+    /// Drops what a receipt does not keep.
+    pub(super) fn strip(&mut self) {
+        let message_type = self.message.get_message_type().unwrap_or_default().to_owned();
+        self.message = Message::new(self.message.topic(), Bytes::new())
+            .with_id(self.message.id())
+            .message_type(message_type)
+            .priority(self.message.get_priority());
+        self.headers = None;
+        self.last_error = None;
+    }
+
+    pub(super) fn is_live(&self) -> bool {
+        matches!(self.place, Place::Free | Place::Leased { .. })
+    }
+
+    pub(super) fn is_due(&self, now: SystemTime) -> bool {
+        self.due_at.is_none_or(|due_at| due_at <= now)
+    }
+
+    pub(super) fn is_expired(&self, now: SystemTime) -> bool {
+        self.expires_at.is_some_and(|expires_at| expires_at <= now)
+    }
+
+    /// Whether the row is under a lease that still runs.
+    pub(super) fn is_held(&self, now: SystemTime) -> bool {
+        matches!(self.place, Place::Leased { locked_until, .. } if locked_until > now)
+    }
+
+    /// Whether a settlement under this claim may touch the row.
+    pub(super) fn is_under(&self, by: OwnerToken, held: Held) -> bool {
+        matches!(self.place, Place::Leased { owner, fence, .. } if owner == by && fence == held.fence)
+    }
+
+    pub(super) fn wake_at(&self) -> SystemTime {
+        let due_at = self.due_at.unwrap_or(self.created_at);
+        self.expires_at.map_or(due_at, |expires_at| expires_at.min(due_at))
+    }
+
+    pub(super) fn state(&self) -> State {
+        match self.place {
+            Place::Free | Place::Waiting { .. } => State::Pending,
+            Place::Leased { .. } => State::Processing,
+            Place::Done { .. } => State::Done,
+            Place::Dead { .. } => State::Dead,
+        }
+    }
+
+    pub(super) fn claimed(&self, fence: Fence) -> Claimed {
+        Claimed {
+            held: Held { work_id: self.id, fence },
+            attempts: self.attempts,
+            lost_lease_count: self.lost_lease_count,
+            created_at: self.created_at,
+            last_error: self.last_error.clone(),
+            message: self.read(),
+        }
+    }
+
+    pub(super) fn stored(&self) -> StoredMessage {
+        let mut stored = StoredMessage {
+            work_id: self.id,
+            state: self.state(),
+            attempts: self.attempts,
+            lost_lease_count: self.lost_lease_count,
+            created_at: self.created_at,
+            due_at: self.due_at,
+            owner: None,
+            locked_until: None,
+            settled_at: None,
+            settled_by: None,
+            last_error: self.last_error.clone(),
+            is_receipt: false,
+            message: self.read(),
+        };
+        match self.place {
+            Place::Free | Place::Waiting { .. } => {}
+            Place::Leased { owner, locked_until, .. } => {
+                stored.owner = Some(owner);
+                stored.locked_until = Some(locked_until);
+            }
+            Place::Done { settled_at, settled_by, is_receipt } => {
+                stored.settled_at = Some(settled_at);
+                stored.settled_by = Some(settled_by);
+                stored.is_receipt = is_receipt;
+            }
+            Place::Dead { settled_at, settled_by } => {
+                stored.settled_at = Some(settled_at);
+                stored.settled_by = settled_by;
+            }
+        }
+        stored
+    }
+
+    /// Reads the row the way every backend does: from its columns.
+    fn read(&self) -> Result<Message, Undecodable> {
+        let text = |text: Option<&str>| text.map(str::to_owned);
+        Parts {
+            message_id: self.message.id().as_uuid(),
+            topic: self.message.topic().to_owned(),
+            message_type: text(self.message.get_message_type()),
+            aggregate_type: text(write_aggregate_type(&self.message)),
+            aggregate_id: text(self.message.get_aggregate_id()),
+            tenant_id: text(self.message.get_tenant()),
+            message_key: text(self.message.get_key()),
+            correlation_id: text(self.message.get_correlation_id()),
+            causation_id: text(self.message.get_causation_id()),
+            headers: self.headers.clone(),
+            content_type: text(self.message.get_content_type()),
+            payload: self.message.payload().clone(),
+            occurred_at: self.message.get_occurred_at(),
+            due_at: self.due_at,
+            expires_at: self.expires_at,
+            priority: self.message.get_priority(),
+        }
+        .into_message()
+    }
+}
+
+/// One more, up to what the databases' columns hold.
+pub(super) fn increased(count: u32) -> u32 {
+    count.saturating_add(1).min(COUNT_MAX)
+}

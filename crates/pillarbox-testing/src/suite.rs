@@ -1,0 +1,24 @@
+//! The behaviours that make a backend a Pillarbox store: each one claim, proved on a store of its own.
+//!
+//! A doc line ends with the requirements and hazards that the behaviour proves. Time never passes by itself here: leases
+//! and delays are minutes and hours, and [`Harness::advance`](crate::Harness::advance) moves the clock.
+
+pub mod admin;
+pub mod again;
+pub mod born_leased;
+pub mod cancellation;
+pub mod claim;
+pub mod data;
+pub mod enqueue;
+pub mod exchange;
+pub mod guard;
+pub mod lease;
+pub mod limits;
+pub mod races;
+pub mod reap;
+pub mod replay;
+pub mod rescan;
+pub mod retention;
+pub mod schema;
+pub mod settle;
+mod support;

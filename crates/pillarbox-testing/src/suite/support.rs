@@ -1,0 +1,208 @@
+//! Short words for what every behaviour does.
+
+use std::future::Future;
+use std::time::Duration;
+
+use pillarbox_core::admin::Counts;
+pub(super) use pillarbox_core::admin::{Filter, ListQuery, MessageName, OutboxAdmin, StoredMessage};
+pub(super) use pillarbox_core::lease::{Claim, Held, Lease};
+pub(super) use pillarbox_core::retention::{PurgeLimit, Retention};
+pub(super) use pillarbox_core::store::{Claimed, Enqueue, Placement, Reap, Reaped, Settlement, StoreOptions};
+pub(super) use pillarbox_core::{
+    Fence, Message, MessageId, OutboxStore, OwnerToken, SchemaAdmin, Settled, State, StoreError, Verdict, WorkId,
+};
+
+use crate::Harness;
+
+/// A minute: the smallest step of the tests' clock. What takes real time stays far below it.
+pub(super) const MINUTE: Duration = Duration::from_secs(60);
+
+/// An hour.
+pub(super) const HOUR: Duration = Duration::from_secs(3600);
+
+/// A day.
+pub(super) const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// The lease of every claim that names no other.
+pub(super) const LEASE: Duration = Duration::from_secs(5 * 60);
+
+/// Defaults, except that claims always look at everything.
+pub(super) fn options() -> StoreOptions {
+    StoreOptions { rescan_interval: Duration::ZERO, ..StoreOptions::default() }
+}
+
+/// As [`options`], with this retention.
+pub(super) fn keeping(retention: Retention) -> StoreOptions {
+    StoreOptions { retention, ..options() }
+}
+
+/// As [`options`], with this limit of lost leases.
+pub(super) fn losing(lost_leases_max: u32) -> StoreOptions {
+    StoreOptions { lost_leases_max, ..options() }
+}
+
+pub(super) async fn start<H: Harness>() -> H {
+    H::start(options()).await
+}
+
+/// A second process on the same tables.
+pub(super) async fn another<H: Harness>(h: &H) -> H::Store {
+    h.connect(options()).await.expect("a second process can connect")
+}
+
+pub(super) fn messages(count: usize) -> Vec<Message> {
+    (0..count).map(|number| Message::new("topic", format!("payload {number}"))).collect()
+}
+
+pub(super) fn ids(messages: &[Message]) -> Vec<MessageId> {
+    messages.iter().map(Message::id).collect()
+}
+
+/// Stores new messages; answers their rows in the order of the messages.
+pub(super) async fn enqueue(store: &impl OutboxStore, messages: &[Message]) -> Vec<WorkId> {
+    let enqueued = store.enqueue(Enqueue::pending(messages)).await.expect("messages can be stored");
+    enqueued.iter().map(|one| one.placement.work_id().expect("the message is new")).collect()
+}
+
+/// Stores messages that may be known; answers where they stand.
+pub(super) async fn place(store: &impl OutboxStore, enqueue: Enqueue<'_>) -> Vec<Placement> {
+    let enqueued = store.enqueue(enqueue).await.expect("messages can be stored");
+    let asked = ids(enqueue.messages());
+    assert_eq!(enqueued.iter().map(|one| one.message_id).collect::<Vec<_>>(), asked, "answers in the order asked");
+    enqueued.iter().map(|one| one.placement).collect()
+}
+
+pub(super) fn claim_of(owner: OwnerToken, limit: u32) -> Claim {
+    Claim::new(owner, LEASE, limit).expect("the claim is legal")
+}
+
+/// Claims for [`LEASE`].
+pub(super) async fn claim(store: &impl OutboxStore, owner: OwnerToken, limit: u32) -> Vec<Claimed> {
+    store.claim(claim_of(owner, limit)).await.expect("a claim succeeds")
+}
+
+/// Claims one message that must be there.
+pub(super) async fn claim_one(store: &impl OutboxStore, owner: OwnerToken) -> Claimed {
+    claim(store, owner, 1).await.pop().expect("a message is ready")
+}
+
+/// Stores one message and claims it.
+pub(super) async fn enqueue_and_claim(store: &impl OutboxStore, owner: OwnerToken) -> (MessageId, Claimed) {
+    let message = messages(1);
+    enqueue(store, &message).await;
+    (message[0].id(), claim_one(store, owner).await)
+}
+
+/// Stores messages and fails them all for this reason.
+pub(super) async fn bury(store: &impl OutboxStore, messages: &[Message], reason: &str) -> Vec<WorkId> {
+    let owner = OwnerToken::new();
+    let rows = enqueue(store, messages).await;
+    let claimed = claim(store, owner, 10_000).await;
+    assert_eq!(ids_of(&claimed), ids(messages), "only the messages to be buried are ready");
+    settle_all(store, owner, &claimed, &fail(reason)).await;
+    rows
+}
+
+/// The ids of claimed messages, in the order of the answer.
+pub(super) fn ids_of(claimed: &[Claimed]) -> Vec<MessageId> {
+    claimed.iter().map(|one| one.message.as_ref().expect("the message can be read").id()).collect()
+}
+
+pub(super) fn settlement(claimed: &Claimed, verdict: &Verdict) -> Settlement {
+    Settlement { held: claimed.held, verdict: verdict.clone() }
+}
+
+pub(super) async fn settle(
+    store: &impl OutboxStore,
+    owner: OwnerToken,
+    claimed: &Claimed,
+    verdict: &Verdict,
+) -> Settled {
+    let settled = store.settle(owner, &[settlement(claimed, verdict)]).await.expect("a settle succeeds");
+    assert_eq!(settled.len(), 1);
+    settled[0]
+}
+
+/// Settles all; each must still be held.
+pub(super) async fn settle_all(store: &impl OutboxStore, owner: OwnerToken, claimed: &[Claimed], verdict: &Verdict) {
+    let settlements: Vec<_> = claimed.iter().map(|one| settlement(one, verdict)).collect();
+    let settled = store.settle(owner, &settlements).await.expect("a settle succeeds");
+    assert_eq!(settled, vec![Settled::Applied; claimed.len()]);
+}
+
+pub(super) fn abandon(delay: Duration, reason: &str) -> Verdict {
+    Verdict::Abandon { delay, reason: reason.into() }
+}
+
+pub(super) fn release(delay: Duration) -> Verdict {
+    Verdict::Release { delay }
+}
+
+pub(super) fn fail(reason: &str) -> Verdict {
+    Verdict::Fail { reason: reason.into() }
+}
+
+/// One of each verdict; those that give back do it at once.
+pub(super) fn every_verdict() -> [Verdict; 4] {
+    [Verdict::Ack, abandon(Duration::ZERO, "why"), release(Duration::ZERO), fail("why")]
+}
+
+pub(super) async fn find(store: &impl OutboxAdmin, id: MessageId) -> Option<StoredMessage> {
+    store.get(MessageName::Message(id)).await.expect("a message can be looked up")
+}
+
+pub(super) async fn stored(store: &impl OutboxAdmin, id: MessageId) -> StoredMessage {
+    find(store, id).await.expect("the message is stored")
+}
+
+pub(super) async fn state(store: &impl OutboxAdmin, id: MessageId) -> State {
+    stored(store, id).await.state
+}
+
+pub(super) async fn list(store: &impl OutboxAdmin, state: State, filter: Filter) -> Vec<StoredMessage> {
+    let query = ListQuery { state, filter, after: None, limit: 10_000 };
+    store.list(&query).await.expect("messages can be listed").messages
+}
+
+pub(super) fn listed_ids(messages: &[StoredMessage]) -> Vec<MessageId> {
+    messages.iter().map(|one| one.message.as_ref().expect("the message can be read").id()).collect()
+}
+
+pub(super) async fn counts(store: &impl OutboxAdmin) -> Counts {
+    store.overview().await.expect("messages can be counted").total()
+}
+
+pub(super) async fn reap_all(store: &impl OutboxStore) -> Reaped {
+    store.reap_all().await.expect("a reap succeeds")
+}
+
+pub(super) async fn purge(store: &impl OutboxStore) -> u64 {
+    store.purge(PurgeLimit::default()).await.expect("a purge succeeds")
+}
+
+/// The fields that a refusal names; it must be one that no repetition mends.
+pub(super) fn refused_fields<T>(answer: Result<T, StoreError>) -> Vec<&'static str> {
+    let Err(error) = answer else { panic!("must be refused") };
+    assert!(!error.is_transient(), "{error}");
+    error.problems().iter().map(pillarbox_core::Problem::field).collect()
+}
+
+/// Asserts that two durations are the same but for the time the test itself takes.
+#[track_caller]
+pub(super) fn assert_near(actual: Duration, expected: Duration) {
+    assert!(actual.abs_diff(expected) < MINUTE, "{actual:?} is not about {expected:?}");
+}
+
+/// Runs the same work in many tasks at once and collects what they return.
+pub(super) async fn at_once<T, F>(tasks: impl IntoIterator<Item = F>) -> Vec<T>
+where
+    T: Send + 'static,
+    F: Future<Output = T> + Send + 'static,
+{
+    let tasks: Vec<_> = tasks.into_iter().map(tokio::spawn).collect();
+    let mut results = Vec::new();
+    for task in tasks {
+        results.push(task.await.expect("no task fails"));
+    }
+    results
+}

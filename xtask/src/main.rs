@@ -1,0 +1,57 @@
+//! What a developer and the ci machine run: `cargo xtask --help`.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command for people: the terminal is its interface")]
+
+mod ci;
+mod failure;
+mod packages;
+mod process;
+mod services;
+mod test;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use failure::Outcome;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Test services, ci and tidy of Pillarbox")]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Everything that must pass before a change lands.
+    Ci,
+    /// Keep private database servers running between test runs.
+    #[command(subcommand)]
+    Services(services::Task),
+    /// Run all tests against real, private database servers.
+    Test(test::Options),
+    /// Check what the compiler cannot: documents, file lists, directions.
+    Tidy,
+}
+
+fn main() -> ExitCode {
+    let task = Cli::parse().task;
+    match process::watch_signals().and_then(|()| run(task)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("xtask: {failure}");
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+fn run(task: Task) -> Outcome<()> {
+    match task {
+        Task::Ci => ci::run(),
+        Task::Services(task) => services::run(&task),
+        Task::Test(options) => test::run(&options),
+        Task::Tidy => tidy::run(),
+    }
+}

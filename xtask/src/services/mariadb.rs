@@ -1,0 +1,79 @@
+//! MariaDB, which stands for the MySQL family.
+
+use std::process::Command;
+
+use rustix::process::Signal;
+
+use super::server::{Place, Server};
+use crate::failure::Outcome;
+use crate::packages::{Package, program};
+
+pub(crate) struct Mariadb;
+
+const SETUP: &str = "create database pillarbox;
+create user 'pillarbox'@'127.0.0.1' identified by '';
+grant all privileges on *.* to 'pillarbox'@'127.0.0.1' with grant option;";
+
+impl Server for Mariadb {
+    fn package(&self) -> &'static Package {
+        const PROGRAMS: &[&str] = &["mariadbd", "mariadb-install-db", "mariadb"];
+        &Package { name: "mariadb-server", programs: PROGRAMS }
+    }
+
+    fn account(&self) -> &'static str {
+        "mysql"
+    }
+
+    fn prepare(&self, place: &Place) -> Outcome<Option<Command>> {
+        let mut install = Command::new(program("mariadb-install-db")?);
+        install.arg("--no-defaults").arg(datadir(place));
+        install.args(["--auth-root-authentication-method=normal", "--skip-test-db"]);
+        Ok(Some(install))
+    }
+
+    fn serve(&self, place: &Place) -> Outcome<Command> {
+        let mut mariadbd = Command::new(program("mariadbd")?);
+        mariadbd.arg("--no-defaults").arg(datadir(place));
+        mariadbd.arg(format!("--port={}", place.port));
+        // Relative to the data directory: a long path would not fit into a socket address.
+        mariadbd.args(["--socket=mariadb.sock", "--pid-file=mariadb.pid"]);
+        mariadbd.args(["--bind-address=127.0.0.1", "--skip-name-resolve", "--skip-log-bin"]);
+        mariadbd.args(["--innodb-buffer-pool-size=256M", "--max-connections=300"]);
+        mariadbd.arg("--character-set-server=utf8mb4");
+        if place.durable {
+            mariadbd.args(["--innodb-flush-log-at-trx-commit=1", "--sync-binlog=1"]);
+        } else {
+            mariadbd.args(["--innodb-flush-log-at-trx-commit=0", "--sync-binlog=0"]);
+        }
+        Ok(mariadbd)
+    }
+
+    fn probe(&self, place: &Place) -> Outcome<Command> {
+        client(place, "select version()")
+    }
+
+    fn finish(&self, place: &Place) -> Outcome<Option<Command>> {
+        client(place, SETUP).map(Some)
+    }
+
+    fn url(&self, place: &Place) -> String {
+        format!("mysql://pillarbox@127.0.0.1:{}/pillarbox", place.port)
+    }
+
+    fn end_signal(&self) -> Signal {
+        Signal::KILL
+    }
+}
+
+fn datadir(place: &Place) -> String {
+    format!("--datadir={}", place.home.join("data").display())
+}
+
+fn client(place: &Place, statements: &str) -> Outcome<Command> {
+    let mut client = Command::new(program("mariadb")?);
+    client.args(["--no-defaults", "--protocol=tcp", "--host=127.0.0.1", "--user=root"]);
+    client.args(["--connect-timeout=5", "--batch", "--skip-column-names"]);
+    client.arg(format!("--port={}", place.port));
+    client.arg(format!("--execute={statements}"));
+    Ok(client)
+}

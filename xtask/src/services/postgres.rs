@@ -1,0 +1,65 @@
+//! PostgreSQL.
+
+use std::process::Command;
+
+use rustix::process::Signal;
+
+use super::server::{Place, Server};
+use crate::failure::Outcome;
+use crate::packages::{Package, program};
+
+pub(crate) struct Postgres;
+
+impl Server for Postgres {
+    fn package(&self) -> &'static Package {
+        &Package { name: "postgresql", programs: &["postgres", "initdb", "psql"] }
+    }
+
+    fn account(&self) -> &'static str {
+        "postgres"
+    }
+
+    fn prepare(&self, place: &Place) -> Outcome<Option<Command>> {
+        let mut initdb = Command::new(program("initdb")?);
+        initdb.arg("-D").arg(place.home.join("data"));
+        initdb.args(["-A", "trust", "-U", "postgres", "--no-sync"]);
+        initdb.args(["-E", "UTF8", "--locale=C.UTF-8"]);
+        Ok(Some(initdb))
+    }
+
+    fn serve(&self, place: &Place) -> Outcome<Command> {
+        let mut postgres = Command::new(program("postgres")?);
+        postgres.arg("-D").arg(place.home.join("data"));
+        postgres.arg("-p").arg(place.port.to_string());
+        // Relative to the data directory: a long path would not fit into a socket address.
+        postgres.args(["-k", "."]);
+        let always = ["listen_addresses=127.0.0.1", "max_connections=300", "shared_buffers=256MB"];
+        let careless = ["fsync=off", "synchronous_commit=off", "full_page_writes=off"];
+        let careless = if place.durable { &[][..] } else { &careless[..] };
+        for setting in always.iter().chain(careless) {
+            postgres.args(["-c", setting]);
+        }
+        Ok(postgres)
+    }
+
+    fn probe(&self, place: &Place) -> Outcome<Command> {
+        psql(&self.url(place), "show server_version")
+    }
+
+    fn url(&self, place: &Place) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/postgres", place.port)
+    }
+
+    /// Immediate shutdown; unlike KILL it gives its shared memory back.
+    fn end_signal(&self) -> Signal {
+        Signal::QUIT
+    }
+}
+
+/// Also for pgbouncer, which speaks the same protocol.
+pub(crate) fn psql(url: &str, statement: &str) -> Outcome<Command> {
+    let mut psql = Command::new(program("psql")?);
+    psql.args(["-X", "-A", "-t", "-c", statement, url]);
+    psql.env("PGCONNECT_TIMEOUT", "5");
+    Ok(psql)
+}
