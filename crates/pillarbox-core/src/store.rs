@@ -262,6 +262,8 @@ impl fmt::Display for Undecodable {
     }
 }
 
+impl std::error::Error for Undecodable {}
+
 /// A verdict for a message that is held.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settlement {

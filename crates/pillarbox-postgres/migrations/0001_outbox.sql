@@ -69,7 +69,9 @@ CREATE TABLE IF NOT EXISTS pillarbox.outbox_shelf (
     payload          bytea       NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 
-CREATE UNIQUE INDEX IF NOT EXISTS outbox_shelf_message_id ON pillarbox.outbox_shelf (message_id);
+-- Not unique: a row that somebody inserted by hand under an id that is done already must not be stuck for ever.
+CREATE INDEX IF NOT EXISTS outbox_shelf_message_id ON pillarbox.outbox_shelf (message_id);
+CREATE UNIQUE INDEX IF NOT EXISTS outbox_shelf_waiting ON pillarbox.outbox_shelf (message_id) WHERE state = 'pending';
 CREATE INDEX IF NOT EXISTS outbox_shelf_wake ON pillarbox.outbox_shelf (wake_at, id) WHERE state = 'pending';
 CREATE INDEX IF NOT EXISTS outbox_shelf_dead ON pillarbox.outbox_shelf (id) WHERE state = 'dead';
 CREATE INDEX IF NOT EXISTS outbox_shelf_done ON pillarbox.outbox_shelf (settled_at, id) WHERE state = 'done';

@@ -6,8 +6,9 @@
 -- is another one, the first argument arrives as NULL, and nothing is done.
 
 -- Stores messages that are due at once, many in one statement. A column that no message of the batch uses comes as NULL,
--- which unnest pads. Sorted by ordinality, so that the sequence follows the order of the batch. A known id is skipped: on
--- the shelf by the anti-join, in the hot table by its unique index.
+-- which unnest pads. The only join that the settings leave keeps the order of the batch, and so does the sequence. A known
+-- id is skipped: on the shelf by the anti-join, in the hot table by its unique index. Messages without lease and expiry,
+-- which are most, have a statement of their own.
 CREATE OR REPLACE FUNCTION pillarbox.outbox_store(
     uuid[], text[], bytea[], bigint[], timestamptz[], text[], text[], text[], text[], text[], text[], text[], text[],
     text[], timestamptz[], smallint[], uuid, bigint, bigint)
@@ -17,9 +18,28 @@ RETURNS TABLE (work_id bigint, stored_id uuid, is_leased boolean) LANGUAGE plpgs
     SET enable_mergejoin = off
     SET plan_cache_mode = force_generic_plan
 AS $$
+DECLARE
+    moment timestamptz := clock_timestamp();
 BEGIN
     IF $1 IS NULL THEN
         RAISE EXCEPTION 'this call was meant for another outbox' USING ERRCODE = 'invalid_sql_statement_name';
+    END IF;
+    IF $17 IS NULL AND $4 IS NULL AND $5 IS NULL THEN
+        RETURN QUERY
+        INSERT INTO pillarbox.outbox (
+            message_id, topic, payload, created_at, message_type, aggregate_type, aggregate_id, tenant_id, message_key,
+            correlation_id, causation_id, content_type, headers, occurred_at, priority)
+        SELECT
+            input.message_id, input.topic, input.payload, moment, input.message_type, input.aggregate_type,
+            input.aggregate_id, input.tenant_id, input.message_key, input.correlation_id, input.causation_id,
+            input.content_type, input.headers::jsonb, input.occurred_at, coalesce(input.priority, 0)
+        FROM unnest($1, $2, $3, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16) AS input (
+                message_id, topic, payload, message_type, aggregate_type, aggregate_id, tenant_id, message_key,
+                correlation_id, causation_id, content_type, headers, occurred_at, priority)
+        WHERE NOT EXISTS (SELECT FROM pillarbox.outbox_shelf AS shelf WHERE shelf.message_id = input.message_id)
+        ON CONFLICT (message_id) DO NOTHING
+        RETURNING id, message_id, false;
+        RETURN;
     END IF;
     RETURN QUERY
     INSERT INTO pillarbox.outbox (
@@ -38,16 +58,15 @@ BEGIN
     FROM unnest(
             $1::uuid[], $2::text[], $3::bytea[], $4::bigint[], $5::timestamptz[], $6::text[], $7::text[], $8::text[],
             $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::timestamptz[], $16::smallint[]
-        ) WITH ORDINALITY AS input (
+        ) AS input (
             message_id, topic, payload, expires_after, expires_at, message_type, aggregate_type, aggregate_id,
-            tenant_id, message_key, correlation_id, causation_id, content_type, headers, occurred_at, priority, place)
-    CROSS JOIN (SELECT clock_timestamp() AS now) AS clock
+            tenant_id, message_key, correlation_id, causation_id, content_type, headers, occurred_at, priority)
+    CROSS JOIN (SELECT moment AS now) AS clock
     CROSS JOIN LATERAL (
         SELECT expiry.expires_at, $17 IS NOT NULL AND (expiry.expires_at IS NULL OR expiry.expires_at > clock.now) AS leased
         FROM (SELECT coalesce(input.expires_at, clock.now + input.expires_after * interval '1 microsecond')) AS expiry (expires_at)
     ) AS due
     WHERE NOT EXISTS (SELECT FROM pillarbox.outbox_shelf AS shelf WHERE shelf.message_id = input.message_id)
-    ORDER BY input.place
     ON CONFLICT (message_id) DO NOTHING
     RETURNING id, message_id, owner_token IS NOT NULL AS leased;
 END $$;
@@ -121,7 +140,7 @@ BEGIN
             headers::jsonb, occurred_at, coalesce(priority, 0)
         FROM input
         WHERE due_at > now
-        ON CONFLICT (message_id) DO NOTHING
+        ON CONFLICT (message_id) WHERE state = 'pending' DO NOTHING
         RETURNING id, message_id, false AS leased
     )
     SELECT id, message_id, leased FROM ready UNION ALL SELECT id, message_id, leased FROM waiting;
@@ -130,6 +149,7 @@ END $$;
 -- Claims up to $4 messages for owner $1 with fence $2 for $3 microseconds: waiting ones whose time has come, moved over
 -- from the shelf, then the lowest ready ones above the floor $5. The rows are addressed by ctid = ANY(ARRAY(...)): the
 -- limit holds and the update stays HOT. Leases that ran out count as lost, up to $6 of them; more is left to the reaper.
+-- While nobody waits on the shelf, which is most of the time, one plain update does. The rows come in no certain order.
 CREATE OR REPLACE FUNCTION pillarbox.outbox_claim(uuid, bigint, bigint, bigint, bigint, integer)
 RETURNS SETOF pillarbox.outbox LANGUAGE plpgsql
     SET enable_seqscan = off
@@ -137,9 +157,34 @@ RETURNS SETOF pillarbox.outbox LANGUAGE plpgsql
     SET enable_mergejoin = off
     SET plan_cache_mode = force_generic_plan
 AS $$
+DECLARE
+    moment timestamptz := clock_timestamp();
 BEGIN
     IF $1 IS NULL THEN
         RAISE EXCEPTION 'this call was meant for another outbox' USING ERRCODE = 'invalid_sql_statement_name';
+    END IF;
+    IF NOT EXISTS (
+        SELECT FROM pillarbox.outbox_shelf AS shelf
+        WHERE shelf.state = 'pending' AND shelf.wake_at <= moment
+        ORDER BY shelf.wake_at LIMIT 1)
+    THEN
+        RETURN QUERY
+        UPDATE pillarbox.outbox AS live
+        SET owner_token = $1, fence = $2, locked_until = moment + $3 * interval '1 microsecond',
+            attempts = least(live.attempts, 2147483646) + 1,
+            lost_lease_count = CASE WHEN live.owner_token IS NULL THEN live.lost_lease_count
+                                    ELSE least(live.lost_lease_count, 2147483646) + 1 END
+        WHERE live.ctid = ANY (ARRAY(
+            SELECT ready.ctid FROM pillarbox.outbox AS ready
+            WHERE ready.id > $5
+              AND (ready.due_at IS NULL OR ready.due_at <= moment)
+              AND (ready.expires_at IS NULL OR ready.expires_at > moment)
+              AND (ready.owner_token IS NULL OR (ready.locked_until <= moment AND ready.lost_lease_count < $6))
+            ORDER BY ready.id
+            LIMIT $4
+            FOR NO KEY UPDATE SKIP LOCKED))
+        RETURNING live.*;
+        RETURN;
     END IF;
     RETURN QUERY
     WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now),
@@ -168,6 +213,7 @@ BEGIN
             expires_at, occurred_at, message_type, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id,
             causation_id, content_type, headers, last_error, $1, $2, clock.now + $3 * interval '1 microsecond'
         FROM woken, clock
+        ON CONFLICT (message_id) DO NOTHING
         RETURNING *
     ),
     taken AS (
@@ -188,13 +234,13 @@ BEGIN
             FOR NO KEY UPDATE SKIP LOCKED))
         RETURNING *
     )
-    SELECT * FROM (SELECT * FROM taken UNION ALL SELECT * FROM moved) AS claimed
-    ORDER BY id;
+    SELECT * FROM taken UNION ALL SELECT * FROM moved;
 END $$;
 
 -- Applies verdicts ($3: 0 ack, 1 fail, 2 abandon, 3 release), each only under the very claim it names: same row ($1), fence
 -- ($2) and owner ($6). What leaves the hot table goes to the shelf; what is due again at once stays where it is. $4 are
 -- delays, $5 reasons. $7 says what is left of an acknowledged message: 0 nothing, 1 a receipt, 2 all of it.
+-- Batches that were all acknowledged, which is most of them, have statements of their own: half the work.
 CREATE OR REPLACE FUNCTION pillarbox.outbox_settle(bigint[], bigint[], smallint[], bigint[], text[], uuid, smallint)
 RETURNS SETOF bigint LANGUAGE plpgsql
     SET enable_seqscan = off
@@ -202,9 +248,39 @@ RETURNS SETOF bigint LANGUAGE plpgsql
     SET enable_mergejoin = off
     SET plan_cache_mode = force_generic_plan
 AS $$
+DECLARE
+    moment timestamptz := clock_timestamp();
 BEGIN
     IF $6 IS NULL THEN
         RAISE EXCEPTION 'this call was meant for another outbox' USING ERRCODE = 'invalid_sql_statement_name';
+    END IF;
+    IF 0 = ALL ($3) AND $7 = 0 THEN
+        RETURN QUERY
+        DELETE FROM pillarbox.outbox AS live
+        USING unnest($1, $2) AS held (id, fence)
+        WHERE live.id = held.id AND live.fence = held.fence AND live.owner_token = $6
+        RETURNING live.id;
+        RETURN;
+    END IF;
+    IF 0 = ALL ($3) AND $7 = 2 THEN
+        RETURN QUERY
+        WITH gone AS (
+            DELETE FROM pillarbox.outbox AS live
+            USING unnest($1, $2) AS held (id, fence)
+            WHERE live.id = held.id AND live.fence = held.fence AND live.owner_token = $6
+            RETURNING live.*
+        )
+        INSERT INTO pillarbox.outbox_shelf (
+            id, message_id, state, topic, message_type, created_at, attempts, lost_lease_count, priority, settled_at,
+            settled_by, due_at, expires_at, occurred_at, aggregate_type, aggregate_id, tenant_id, message_key,
+            correlation_id, causation_id, content_type, headers, last_error, payload)
+        SELECT
+            id, message_id, 'done', topic, message_type, created_at, attempts, lost_lease_count, priority, moment,
+            owner_token, due_at, expires_at, occurred_at, aggregate_type, aggregate_id, tenant_id, message_key,
+            correlation_id, causation_id, content_type, headers, last_error, payload
+        FROM gone
+        RETURNING id;
+        RETURN;
     END IF;
     RETURN QUERY
     WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now),
@@ -247,6 +323,7 @@ BEGIN
         CROSS JOIN clock
         CROSS JOIN LATERAL (SELECT code = 0 AND $7::smallint = 1, clock.now + delay * interval '1 microsecond') AS fate (thin, again_at)
         WHERE code > 0 OR $7::smallint > 0
+        ON CONFLICT (message_id) WHERE state = 'pending' DO NOTHING
     ),
     back AS (
         UPDATE pillarbox.outbox AS live
@@ -261,144 +338,18 @@ BEGIN
     SELECT id FROM gone UNION ALL SELECT id FROM back;
 END $$;
 
--- Settles one batch ($7 to $12) and claims the next one ($1 to $6) in a single statement: one round trip, one commit. The
--- parts are those of the two functions above. A row that is settled here must not be claimed here as well, should its lease
--- have just run out: hence the test on $7, which is reached for such rows only. One row carries the ids that were settled.
+-- Settles one batch ($7 to $12) and claims the next one ($1 to $6): one round trip, one transaction. The first row is no
+-- message: its id is 0, and its headers are the ids that were settled.
 CREATE OR REPLACE FUNCTION pillarbox.outbox_exchange(
     uuid, bigint, bigint, bigint, bigint, integer, bigint[], bigint[], smallint[], bigint[], text[], smallint)
-RETURNS TABLE (
-    settled bigint[], id bigint, message_id uuid, topic text, payload bytea, created_at timestamptz, attempts integer,
-    lost_lease_count integer, priority smallint, due_at timestamptz, expires_at timestamptz, occurred_at timestamptz,
-    message_type text, aggregate_type text, aggregate_id text, tenant_id text, message_key text, correlation_id text,
-    causation_id text, content_type text, headers jsonb, last_error text
-) LANGUAGE plpgsql
-    SET enable_seqscan = off
-    SET enable_hashjoin = off
-    SET enable_mergejoin = off
-    SET plan_cache_mode = force_generic_plan
-AS $$
-#variable_conflict use_column
+RETURNS SETOF pillarbox.outbox LANGUAGE plpgsql AS $$
+DECLARE
+    answer pillarbox.outbox;
 BEGIN
-    IF $1 IS NULL THEN
-        RAISE EXCEPTION 'this call was meant for another outbox' USING ERRCODE = 'invalid_sql_statement_name';
-    END IF;
-    RETURN QUERY
-    WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now),
-    verdict AS MATERIALIZED (
-        SELECT * FROM unnest($7::bigint[], $8::bigint[], $9::smallint[], $10::bigint[], $11::text[])
-            AS v (id, fence, code, delay, reason)
-    ),
-    gone AS (
-        DELETE FROM pillarbox.outbox AS live
-        USING verdict
-        WHERE live.id = verdict.id AND live.fence = verdict.fence AND live.owner_token = $1
-          AND (verdict.code < 2 OR verdict.delay > 0)
-        RETURNING live.*, verdict.code, verdict.delay, verdict.reason
-    ),
-    shelved AS (
-        INSERT INTO pillarbox.outbox_shelf (
-            id, message_id, state, is_receipt, topic, message_type, created_at, attempts, lost_lease_count, priority,
-            settled_at, settled_by, due_at, wake_at, expires_at, occurred_at, aggregate_type, aggregate_id, tenant_id,
-            message_key, correlation_id, causation_id, content_type, headers, last_error, payload)
-        SELECT
-            id, message_id, CASE code WHEN 0 THEN 'done' WHEN 1 THEN 'dead' ELSE 'pending' END, thin,
-            topic, message_type, created_at,
-            CASE WHEN code = 3 THEN greatest(attempts - 1, 0) ELSE attempts END, lost_lease_count, priority,
-            CASE WHEN code < 2 THEN now END, CASE WHEN code < 2 THEN owner_token END,
-            CASE WHEN code < 2 THEN due_at ELSE again_at END,
-            CASE WHEN code >= 2 THEN least(again_at, expires_at) END,
-            expires_at,
-            CASE WHEN NOT thin THEN occurred_at END,
-            CASE WHEN NOT thin THEN aggregate_type END,
-            CASE WHEN NOT thin THEN aggregate_id END,
-            CASE WHEN NOT thin THEN tenant_id END,
-            CASE WHEN NOT thin THEN message_key END,
-            CASE WHEN NOT thin THEN correlation_id END,
-            CASE WHEN NOT thin THEN causation_id END,
-            CASE WHEN NOT thin THEN content_type END,
-            CASE WHEN NOT thin THEN headers END,
-            CASE WHEN NOT thin THEN coalesce(reason, last_error) END,
-            CASE WHEN thin THEN ''::bytea ELSE payload END
-        FROM gone
-        CROSS JOIN clock
-        CROSS JOIN LATERAL (SELECT code = 0 AND $12::smallint = 1, clock.now + delay * interval '1 microsecond') AS fate (thin, again_at)
-        WHERE code > 0 OR $12::smallint > 0
-    ),
-    back AS (
-        UPDATE pillarbox.outbox AS live
-        SET owner_token = NULL, locked_until = NULL, fence = 0, due_at = NULL,
-            attempts = CASE WHEN verdict.code = 3 THEN greatest(live.attempts - 1, 0) ELSE live.attempts END,
-            last_error = coalesce(verdict.reason, live.last_error)
-        FROM verdict
-        WHERE live.id = verdict.id AND live.fence = verdict.fence AND live.owner_token = $1
-          AND verdict.code >= 2 AND verdict.delay = 0
-        RETURNING live.id
-    ),
-    due AS MATERIALIZED (
-        SELECT shelf.ctid AS tid FROM pillarbox.outbox_shelf AS shelf
-        WHERE shelf.state = 'pending'
-          AND shelf.wake_at <= (SELECT now FROM clock)
-          AND shelf.due_at <= (SELECT now FROM clock)
-          AND (shelf.expires_at IS NULL OR shelf.expires_at > (SELECT now FROM clock))
-        ORDER BY shelf.wake_at, shelf.id
-        LIMIT $4
-        FOR UPDATE SKIP LOCKED
-    ),
-    woken AS (
-        DELETE FROM pillarbox.outbox_shelf
-        WHERE EXISTS (SELECT FROM due) AND ctid = ANY (ARRAY(SELECT tid FROM due))
-        RETURNING *
-    ),
-    moved AS (
-        INSERT INTO pillarbox.outbox (
-            id, message_id, topic, payload, created_at, attempts, lost_lease_count, priority, due_at, expires_at, occurred_at,
-            message_type, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id, causation_id, content_type,
-            headers, last_error, owner_token, fence, locked_until)
-        SELECT
-            woken.id, message_id, topic, payload, created_at, least(attempts, 2147483646) + 1, lost_lease_count, priority, due_at,
-            expires_at, occurred_at, message_type, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id,
-            causation_id, content_type, headers, last_error, $1, $2, clock.now + $3 * interval '1 microsecond'
-        FROM woken, clock
-        RETURNING *
-    ),
-    taken AS (
-        UPDATE pillarbox.outbox AS live
-        SET owner_token = $1, fence = $2, locked_until = (SELECT now FROM clock) + $3 * interval '1 microsecond',
-            attempts = least(live.attempts, 2147483646) + 1,
-            lost_lease_count = CASE WHEN live.owner_token IS NULL THEN live.lost_lease_count
-                                    ELSE least(live.lost_lease_count, 2147483646) + 1 END
-        WHERE live.ctid = ANY (ARRAY(
-            SELECT ready.ctid FROM pillarbox.outbox AS ready
-            WHERE ready.id > $5
-              AND (ready.due_at IS NULL OR ready.due_at <= (SELECT now FROM clock))
-              AND (ready.expires_at IS NULL OR ready.expires_at > (SELECT now FROM clock))
-              AND (ready.owner_token IS NULL
-                   OR (ready.locked_until <= (SELECT now FROM clock) AND ready.lost_lease_count < $6 AND ready.id <> ALL ($7)))
-            ORDER BY ready.id
-            LIMIT $4 - (SELECT count(*) FROM woken)
-            FOR NO KEY UPDATE SKIP LOCKED))
-        RETURNING *
-    )
-    SELECT NULL::bigint[] AS settled, claimed.*
-    FROM (
-        SELECT
-            id, message_id, topic, payload, created_at, attempts, lost_lease_count, priority, due_at, expires_at,
-            occurred_at, message_type, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id, causation_id,
-            content_type, headers, last_error
-        FROM taken
-        UNION ALL
-        SELECT
-            id, message_id, topic, payload, created_at, attempts, lost_lease_count, priority, due_at, expires_at,
-            occurred_at, message_type, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id, causation_id,
-            content_type, headers, last_error
-        FROM moved
-    ) AS claimed
-    UNION ALL
-    SELECT
-        ARRAY(SELECT id FROM gone UNION ALL SELECT id FROM back),
-        NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-        NULL, NULL
-    ORDER BY id NULLS FIRST;
+    answer.id := 0;
+    answer.headers := to_jsonb(ARRAY(SELECT pillarbox.outbox_settle($7, $8, $9, $10, $11, $1, $12)));
+    RETURN NEXT answer;
+    RETURN QUERY SELECT * FROM pillarbox.outbox_claim($1, $2, $3, $4, $5, $6);
 END $$;
 
 -- What follows is for other languages: simple arguments, the same rules.
@@ -451,7 +402,7 @@ BEGIN
     END IF;
     RETURN QUERY SELECT * FROM pillarbox.outbox_claim(
         owner, floor(random() * 9007199254740991)::bigint + 1,
-        (extract(epoch FROM lease) * 1000000)::bigint, batch, 0, 5);
+        (extract(epoch FROM lease) * 1000000)::bigint, batch, 0, 5) AS claimed ORDER BY claimed.id;
 END $$;
 
 -- One verdict for many rows of one owner; answers how many it concerned. The fence is looked up: who calls this by hand

@@ -1,4 +1,4 @@
--- Claims whole messages; see the function in migrations/0002_outbox_routines.sql. It sorts them itself.
+-- Claims whole messages; see the function in migrations/0002_outbox_routines.sql.
 SELECT
     id, message_id, topic, payload, created_at, attempts, lost_lease_count, priority, due_at, expires_at, occurred_at,
     message_type, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id, causation_id, content_type,

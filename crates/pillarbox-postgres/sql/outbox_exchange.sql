@@ -1,6 +1,6 @@
--- Settles and claims at once; see the function in migrations/0002_outbox_routines.sql. The first row has the settled ids.
+-- Settles and claims at once; see the function in migrations/0002_outbox_routines.sql. The first row is no message: its
+-- headers are the ids that were settled.
 SELECT
-    settled,
     id, message_id, topic, payload, created_at, attempts, lost_lease_count, priority, due_at, expires_at, occurred_at,
     message_type, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id, causation_id, content_type,
     headers::text, last_error

@@ -49,6 +49,7 @@ shelved AS (
         expires_at, occurred_at, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id, causation_id,
         content_type, headers, CASE fate WHEN 'expired' THEN $4 WHEN 'lost' THEN $5 ELSE last_error END, payload
     FROM gone, clock
+    ON CONFLICT (message_id) WHERE state = 'pending' DO NOTHING
 ),
 overslept AS (
     UPDATE pillarbox.outbox_shelf

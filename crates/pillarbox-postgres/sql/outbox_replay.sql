@@ -24,6 +24,7 @@ replayed AS (
         tenant_id, message_key, correlation_id, causation_id, content_type, headers, last_error
     FROM gone
     ORDER BY id
+    ON CONFLICT (message_id) DO NOTHING
     RETURNING id
 )
 SELECT count(*) AS replayed, min(id) AS lowest FROM replayed

@@ -40,7 +40,7 @@ impl OutboxStore for PostgresStore {
     async fn claim(&self, claim: Claim) -> Result<Vec<Claimed>, StoreError> {
         let start = self.floor().start(Instant::now(), self.settings().rescan_interval);
         let rows = self.fetch(&self.sql().claim, |query| self.bind_claim(query, claim, start)).await?;
-        self.read_claimed(rows.iter(), 0, claim)
+        self.read_claimed(&rows, claim)
     }
 
     async fn settle(&self, owner: OwnerToken, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
@@ -70,8 +70,8 @@ impl OutboxStore for PostgresStore {
         let Some((first, claimed)) = rows.split_first() else {
             return Err(StoreError::unavailable("the database gave an answer without its first row"));
         };
-        let claimed = self.read_claimed(claimed.iter(), 1, claim)?;
-        let applied: Vec<i64> = first.try_get(0).map_err(store_error)?;
+        let claimed = self.read_claimed(claimed, claim)?;
+        let applied = row::settled(first)?;
         Ok(Exchanged { settled: self.settled(&plan, applied), claimed })
     }
 
@@ -127,14 +127,10 @@ impl PostgresStore {
             .bind(counter(self.settings().lost_leases_max))
     }
 
-    fn read_claimed<'r>(
-        &self,
-        rows: impl ExactSizeIterator<Item = &'r PgRow>,
-        first: usize,
-        claim: Claim,
-    ) -> Result<Vec<Claimed>, StoreError> {
+    fn read_claimed(&self, rows: &[PgRow], claim: Claim) -> Result<Vec<Claimed>, StoreError> {
         let fence = claim.lease().fence();
-        let claimed = rows.map(|row| row::claimed(row, first, fence)).collect::<Result<Vec<_>, _>>()?;
+        let mut claimed = rows.iter().map(|row| row::claimed(row, fence)).collect::<Result<Vec<_>, _>>()?;
+        claimed.sort_unstable_by_key(|claimed| claimed.held.work_id);
         let full = claimed.len() >= claim.limit() as usize;
         self.floor().claimed(claimed.last().map(|last| last.held.work_id), full);
         Ok(claimed)
@@ -195,7 +191,7 @@ fn retention_code(retention: Retention) -> i16 {
 }
 
 fn read_reaped(row: &PgRow) -> Result<(Reaped, Option<WorkId>), sqlx::Error> {
-    let count = |index: usize| row.try_get::<i64, _>(index).map(|count| count.unsigned_abs());
+    let count = |index: usize| row.try_get::<i64, _>(index).map(i64::unsigned_abs);
     let id = |index: usize| row.try_get::<Option<i64>, _>(index).map(|id| id.map(WorkId::from_i64));
     Ok((Reaped { released: count(0)?, lost: count(1)?, expired: count(2)?, next: id(4)? }, id(3)?))
 }

@@ -15,9 +15,9 @@ use uuid::Uuid;
 
 use crate::error::store_error;
 
-/// A claimed message; its columns start at `first`.
-pub(crate) fn claimed(row: &PgRow, first: usize, fence: Fence) -> Result<Claimed, StoreError> {
-    let column = Columns { row, first };
+/// A claimed message.
+pub(crate) fn claimed(row: &PgRow, fence: Fence) -> Result<Claimed, StoreError> {
+    let column = Columns { row };
     Ok(Claimed {
         held: Held { work_id: WorkId::from_i64(column.get(0)?), fence },
         attempts: counter(column.get(5)?),
@@ -28,9 +28,16 @@ pub(crate) fn claimed(row: &PgRow, first: usize, fence: Fence) -> Result<Claimed
     })
 }
 
+/// The ids that an exchange settled: the headers of its first row.
+pub(crate) fn settled(row: &PgRow) -> Result<Vec<i64>, StoreError> {
+    let ids: &str = Columns { row }.get(19)?;
+    serde_json::from_str(ids)
+        .map_err(|_| StoreError::rejected("the database answered an exchange without its settled ids"))
+}
+
 /// A message as an operator sees it.
 pub(crate) fn stored(row: &PgRow) -> Result<StoredMessage, StoreError> {
-    let column = Columns { row, first: 0 };
+    let column = Columns { row };
     let owner = |index| {
         Ok::<_, StoreError>(column.get::<Option<Uuid>>(index)?.and_then(|uuid| OwnerToken::from_uuid(uuid).ok()))
     };
@@ -61,7 +68,6 @@ fn counter(stored: i32) -> u32 {
 
 struct Columns<'r> {
     row: &'r PgRow,
-    first: usize,
 }
 
 impl<'r> Columns<'r> {
@@ -69,7 +75,7 @@ impl<'r> Columns<'r> {
     where
         T: sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres>,
     {
-        self.row.try_get(self.first + index).map_err(store_error)
+        self.row.try_get(index).map_err(store_error)
     }
 
     fn instant(&self, index: usize) -> Result<Option<SystemTime>, StoreError> {

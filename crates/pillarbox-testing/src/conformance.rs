@@ -6,7 +6,7 @@ use std::time::Duration;
 /// Longer than any behaviour takes on a busy machine; a behaviour that waits for itself ends here.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Runs one behaviour on a fresh runtime with two workers, as [`conformance!`](crate::conformance) does.
+/// Runs one behaviour on a fresh runtime with two workers, as [`conformance!`](crate::conformance!) does.
 ///
 /// # Panics
 ///
@@ -243,6 +243,18 @@ macro_rules! conformance {
                 a_reason_with_nul_can_be_stored,
                 a_delay_without_end_is_bounded,
             }
+            walks {
+                shard_0_agrees_with_the_reference,
+                shard_1_agrees_with_the_reference,
+                shard_2_agrees_with_the_reference,
+                shard_3_agrees_with_the_reference,
+                shard_4_agrees_with_the_reference,
+                shard_5_agrees_with_the_reference,
+                shard_6_agrees_with_the_reference,
+                shard_7_agrees_with_the_reference,
+                shard_8_agrees_with_the_reference,
+                shard_9_agrees_with_the_reference,
+            }
         }
     };
     (@tests $harness:ty; $($group:ident { $($behaviour:ident,)* })*) => {
@@ -258,4 +270,68 @@ macro_rules! conformance {
             }
         )*
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::Path;
+
+    /// Every public behaviour in the suite's files: its group, its name and its doc lines.
+    fn behaviours() -> Vec<(String, String, String)> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/suite");
+        let mut found = Vec::new();
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_none_or(|extension| extension != "rs") {
+                continue;
+            }
+            let group = path.file_stem().unwrap().to_str().unwrap().to_owned();
+            let source = fs::read_to_string(&path).unwrap();
+            let mut docs = String::new();
+            for line in source.lines() {
+                if let Some(doc) = line.strip_prefix("///") {
+                    docs.push_str(doc);
+                } else if let Some(rest) = line.strip_prefix("pub async fn ") {
+                    let name = rest.split(['<', '(']).next().unwrap().to_owned();
+                    found.push((group.clone(), name, std::mem::take(&mut docs)));
+                } else {
+                    docs.clear();
+                }
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn the_list_names_every_behaviour_once() {
+        let source = include_str!("conformance.rs");
+        let list = source.split("@tests $harness;\n").nth(1).unwrap().split("    };").next().unwrap();
+        let mut listed = Vec::new();
+        let mut group = "";
+        for line in list.lines().map(str::trim) {
+            match line.strip_suffix(" {") {
+                Some(name) => group = name,
+                None => listed.extend(line.strip_suffix(',').map(|name| format!("{group}::{name}"))),
+            }
+        }
+        let distinct: BTreeSet<_> = listed.iter().cloned().collect();
+        assert_eq!(distinct.len(), listed.len(), "a behaviour is listed twice");
+        let written: BTreeSet<_> =
+            behaviours().into_iter().map(|(group, name, _)| format!("{group}::{name}")).collect();
+        assert!(written.len() > 100, "the suite's files were found");
+        assert_eq!(written, distinct, "behaviours and the list in `conformance!` differ");
+    }
+
+    #[test]
+    fn every_behaviour_names_what_it_proves() {
+        for (group, name, docs) in behaviours() {
+            let last = docs.trim_end_matches('.').rsplit([' ', ',']).next().unwrap_or_default();
+            let is_id = ["OBX-", "HOT-", "WRK-", "BUS-", "H"]
+                .iter()
+                .any(|prefix| last.strip_prefix(prefix).is_some_and(|number| number.parse::<u16>().is_ok()));
+            assert!(is_id && docs.ends_with('.'), "{group}::{name} must end its docs with ids, ends with {last:?}");
+        }
+    }
 }

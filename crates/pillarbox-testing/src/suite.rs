@@ -22,3 +22,5 @@ pub mod retention;
 pub mod schema;
 pub mod settle;
 mod support;
+mod walk;
+pub mod walks;

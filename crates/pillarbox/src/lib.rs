@@ -1,1 +1,62 @@
-//! The transactional outbox and inbox for Rust services.
+//! The transactional outbox for Rust services: a message is stored by the transaction that changes the data it tells
+//! about, and handed out later, under a lease, until somebody acknowledges it.
+//!
+//! ```
+//! use pillarbox::prelude::*;
+//! use pillarbox::sqlite::SqliteStore;
+//!
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let store = SqliteStore::connect("sqlite::memory:", StoreOptions::default()).await?;
+//! # sqlx::query("create table orders (id integer primary key)").execute(store.pool()).await?;
+//!
+//! let mut tx = store.pool().begin().await?;
+//! sqlx::query("insert into orders (id) values (1)").execute(&mut *tx).await?;
+//! store.enqueue_in(&mut tx, Enqueue::pending(&[Message::new("order.created", "1")])).await?;
+//! tx.commit().await?; // the order and its message, or neither
+//! # assert_eq!(store.overview().await?.total().pending, 1);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Map
+//!
+//! | where | what |
+//! |---|---|
+//! | [`prelude`] | what most programs need, in one line |
+//! | [`connect`] | a store from its address, whatever the database: for tools, workers and administration |
+#![cfg_attr(feature = "sqlite", doc = "| [`sqlite`] | [`SqliteStore`](sqlite::SqliteStore) |")]
+#![cfg_attr(feature = "postgres", doc = "| [`postgres`] | [`PostgresStore`](postgres::PostgresStore) |")]
+#![cfg_attr(feature = "mysql", doc = "| [`mysql`] | [`MysqlStore`](mysql::MysqlStore), for MySQL and MariaDB |")]
+//! | [`message`], [`outbox`], [`retry`], [`lease`], [`retention`] | plain data and pure decisions |
+//! | [`store`], [`admin`], [`schema`] | the seams that every backend fills, with their contracts |
+//! | [`naming`], [`id`], [`problem`], [`error`] | names, and what can be wrong |
+//!
+//! # Features
+//!
+//! `sqlite` (on unless switched off), `postgres`, `mysql`: one per backend, each with its driver.
+//!
+//! What a new backend needs beyond this is in `pillarbox-core`, and the suite that proves it in `pillarbox-testing`.
+
+mod connect;
+pub mod prelude;
+
+pub use connect::{Backend, Store, connect};
+
+pub use pillarbox_core::{
+    AttemptEnd, EnqueueIn, ErrorKind, Fence, Invalid, Limits, Message, MessageId, OutboxAdmin, OutboxStore, OwnerToken,
+    Problem, SchemaAdmin, Settled, State, StoreError, StoreId, Verdict, WorkId, decide,
+};
+pub use pillarbox_core::{admin, error, id, lease, message, naming, outbox, problem, retention, retry, schema, store};
+
+#[cfg(feature = "mysql")]
+pub use pillarbox_mysql as mysql;
+#[cfg(feature = "postgres")]
+pub use pillarbox_postgres as postgres;
+#[cfg(feature = "sqlite")]
+pub use pillarbox_sqlite as sqlite;
+
+/// Compiles and runs what the README shows.
+#[cfg(all(doctest, feature = "sqlite"))]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

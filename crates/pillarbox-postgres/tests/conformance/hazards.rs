@@ -3,10 +3,11 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use pillarbox_core::admin::Filter;
 use pillarbox_core::lease::Claim;
 use pillarbox_core::schema::{SchemaPolicy, SchemaStatus};
 use pillarbox_core::store::{Claimed, Enqueue, OutboxStore, Reap, Settlement, StoreOptions};
-use pillarbox_core::{EnqueueIn, ErrorKind, Message, OutboxAdmin, OwnerToken, SchemaAdmin, Settled};
+use pillarbox_core::{EnqueueIn, ErrorKind, Message, OutboxAdmin, OwnerToken, SchemaAdmin, Settled, Verdict};
 use pillarbox_postgres::PostgresStore;
 use pillarbox_testing::{Harness, run};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
@@ -390,6 +391,51 @@ fn another_language_can_enqueue_and_work_through_functions() {
         assert_eq!(topics, [("abandon".to_owned(), 2), ("crash".to_owned(), 2), ("later".to_owned(), 1)]);
         let total = harness.store().overview().await.unwrap().total();
         assert_eq!((total.done, total.dead, total.processing), (1, 1, 3));
+    });
+}
+
+/// A row that was inserted by hand under an id that is done, dead or waiting already moves on like any other.
+#[test]
+fn a_foreign_row_under_a_known_id_is_never_stuck() {
+    run(|| async {
+        let harness = PostgresHarness::<Direct>::start(always_everything()).await;
+        let store = harness.store();
+        let batch = messages(4);
+        let verdicts = [
+            Verdict::Ack,
+            Verdict::Fail { reason: "no".into() },
+            Verdict::Abandon { delay: HOUR, reason: "later".into() },
+            Verdict::Release { delay: HOUR },
+        ];
+        for _ in 0..2 {
+            for message in &batch {
+                let id = message.id();
+                harness
+                    .run(&format!(
+                        "INSERT INTO {{schema}}.outbox (message_id, topic, payload) VALUES ('{id}', 't', '')"
+                    ))
+                    .await;
+            }
+            let owned = claim(10);
+            let claimed = store.claim(owned).await.unwrap();
+            assert_eq!(claimed.len(), 4);
+            let settlements: Vec<_> = claimed
+                .iter()
+                .zip(&verdicts)
+                .map(|(claimed, verdict)| Settlement { held: claimed.held, verdict: verdict.clone() })
+                .collect();
+            assert_eq!(store.settle(owned.owner(), &settlements).await.unwrap(), [Settled::Applied; 4]);
+        }
+        // Two wait on the shelf; the same two inserted by hand are claimed with them, each once.
+        for message in &batch[2..] {
+            let id = message.id();
+            harness
+                .run(&format!("INSERT INTO {{schema}}.outbox (message_id, topic, payload) VALUES ('{id}', 't', '')"))
+                .await;
+        }
+        harness.advance(HOUR + HOUR).await;
+        assert_eq!(store.claim(claim(10)).await.unwrap().len(), 2);
+        assert_eq!(store.replay(&Filter::all(), 10).await.unwrap(), 1);
     });
 }
 

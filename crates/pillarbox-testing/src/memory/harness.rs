@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pillarbox_core::store::{Enqueue, EnqueueIn, Enqueued, StoreOptions};
-use pillarbox_core::{Message, OutboxStore, StoreError};
+use pillarbox_core::{Message, StoreError};
 
 use super::database::MemoryDatabase;
 use super::row::{COUNT_MAX, Row};

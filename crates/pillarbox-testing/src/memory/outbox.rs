@@ -1,10 +1,11 @@
 //! The rules: what each call does to the rows, as the contract says it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, SystemTime};
 
 use pillarbox_core::lease::{Claim, Held, Lease};
-use pillarbox_core::outbox::REASON_EXPIRED;
+use pillarbox_core::outbox::{REASON_EXPIRED, REASON_LEASES_LOST};
 use pillarbox_core::retention::Retention;
 use pillarbox_core::retry::RetryPolicy;
 use pillarbox_core::store::{Claimed, Enqueue, Enqueued, Placement, Reap, Reaped, Settlement};
@@ -30,11 +31,11 @@ impl Outbox {
         now: SystemTime,
     ) -> (Vec<Row>, Vec<Enqueued>) {
         let mut rows: Vec<Row> = Vec::new();
-        let mut drawn: HashMap<MessageId, ()> = unsaved.iter().map(|row| (row.message.id(), ())).collect();
+        let mut drawn: HashSet<MessageId> = unsaved.iter().map(|row| row.message.id()).collect();
         let mut answers = Vec::new();
         for message in enqueue.messages() {
             let message_id = message.id();
-            if self.by_message.contains_key(&message_id) || drawn.insert(message_id, ()).is_some() {
+            if self.by_message.contains_key(&message_id) || !drawn.insert(message_id) {
                 answers.push(Enqueued { message_id, placement: Placement::Duplicate });
                 continue;
             }
@@ -52,8 +53,8 @@ impl Outbox {
     /// Stores rows; of two for one message the first counts.
     pub(super) fn insert(&mut self, rows: Vec<Row>) {
         for row in rows {
-            if !self.by_message.contains_key(&row.message.id()) {
-                self.by_message.insert(row.message.id(), row.id);
+            if let Entry::Vacant(vacant) = self.by_message.entry(row.message.id()) {
+                vacant.insert(row.id);
                 self.rows.insert(row.id, row);
             }
         }
@@ -117,8 +118,7 @@ impl Outbox {
         };
         let verdict = &settlement.verdict;
         if let Some(reason) = verdict.reason() {
-            // The databases' text types have no NUL; a reason that holds one must not make a message unsettleable.
-            row.last_error = Some(reason.replace('\0', "\u{FFFD}"));
+            row.last_error = Some(reason.into_owned());
         }
         match verdict {
             Verdict::Ack => match retention {
@@ -231,7 +231,7 @@ fn reap_row(row: &mut Row, lost_leases_max: u32, now: SystemTime, reaped: &mut R
         row.place = Place::Dead { settled_at: now, settled_by: None };
         reaped.expired += 1;
     } else if is_last {
-        row.last_error = Some(pillarbox_core::outbox::REASON_LEASES_LOST.into());
+        row.last_error = Some(REASON_LEASES_LOST.into());
         row.place = Place::Dead { settled_at: now, settled_by: None };
         reaped.lost += 1;
     } else if had_owner {

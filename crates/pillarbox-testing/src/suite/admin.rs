@@ -5,7 +5,7 @@ use pillarbox_core::admin::ADMIN_LIMIT_MAX;
 use super::support::*;
 use crate::Harness;
 
-/// Counts by topic and state are exact, and topics come sorted. WRK-08, HOT-20.
+/// Counts by topic and state are exact, and topics come sorted. WRK-08.
 pub async fn an_overview_counts_by_topic_and_state<H: Harness>() {
     let h = start::<H>().await;
     let owner = OwnerToken::new();
@@ -62,7 +62,7 @@ pub async fn the_oldest_pending_message_is_one_that_could_be_claimed<H: Harness>
     assert_eq!(oldest().await, None);
 }
 
-/// A message is found by its row and by its own id, in every state; what is unknown is none. HOT-16.
+/// A message is found by its row and by its own id, in every state; what is unknown is none. WRK-08.
 pub async fn a_message_is_found_by_both_names<H: Harness>() {
     let h = start::<H>().await;
     let owner = OwnerToken::new();
@@ -198,7 +198,7 @@ pub async fn age_filters_count_from_the_right_moment<H: Harness>() {
     assert_eq!(h.store().count_dead(&newer(2 * HOUR)).await.expect("they can be counted"), 1);
 }
 
-/// Limits out of range and texts with NUL are refused before anything is asked. OBX-028, H48.
+/// Limits out of range and texts with NUL are refused before anything is asked. H48.
 pub async fn an_admin_call_is_bounded<H: Harness>() {
     let h = start::<H>().await;
     bury(h.store(), &messages(1), "x").await;

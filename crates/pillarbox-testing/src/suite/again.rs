@@ -42,7 +42,7 @@ pub async fn a_claimed_message_is_known<H: Harness>() {
     assert_known(&h, &message).await;
 }
 
-/// A message that is done and kept is not handled again. H1, WRK-10.
+/// A message that is done and kept is not handled again. H1.
 pub async fn a_done_message_is_known<H: Harness>() {
     for retention in [Retention::Message(DAY), Retention::Receipt(DAY)] {
         let h = H::start(keeping(retention)).await;

@@ -7,8 +7,8 @@ fn lease(owner: OwnerToken) -> Lease {
     Lease::new(owner, LEASE).expect("the lease is legal")
 }
 
-/// A message born leased is held like a claimed one: first attempt counted, nobody else gets it, its owner settles it.
-/// HOT-03, OBX-019, H29.
+/// A message born leased is held like a claimed one: first attempt counted, nobody else gets it, its owner settles
+/// it. OBX-019, H29.
 pub async fn a_born_leased_message_is_held_by_its_writer<H: Harness>() {
     let h = start::<H>().await;
     let owner = OwnerToken::new();
@@ -69,7 +69,7 @@ pub async fn a_born_leased_message_of_a_dead_writer_is_taken_over<H: Harness>() 
     );
 }
 
-/// A message born leased in a transaction that rolls back never existed. H2, HOT-03.
+/// A message born leased in a transaction that rolls back never existed. H2, H29.
 pub async fn a_rolled_back_born_leased_message_never_existed<H: Harness>() {
     let h = start::<H>().await;
     let owner = OwnerToken::new();

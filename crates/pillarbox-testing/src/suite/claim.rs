@@ -11,7 +11,7 @@ pub async fn a_claim_of_nothing_is_empty<H: Harness>() {
     assert_eq!(claim(h.store(), OwnerToken::new(), 10).await, []);
 }
 
-/// A claim hands out the message, its row, the claim's fence and its history. OBX-022, OBX-057.
+/// A claim hands out the message, its row, the claim's fence and its history. OBX-022.
 pub async fn a_claim_hands_out_whole_messages<H: Harness>() {
     let h = start::<H>().await;
     let batch = messages(2);
@@ -119,7 +119,9 @@ pub async fn a_claim_needs_a_lease_and_a_limit<H: Harness>() {
     for (lease, limit) in [(Duration::ZERO, 1), (LEASE, 0), (Duration::ZERO, 0), (LEASE, 10_001)] {
         match Claim::new(owner, lease, limit) {
             Ok(claim) => panic!("{claim:?} must be refused"),
-            Err(invalid) => refused.push(invalid.problems().iter().map(|one| one.field()).collect::<Vec<_>>()),
+            Err(invalid) => {
+                refused.push(invalid.problems().iter().map(pillarbox_core::Problem::field).collect::<Vec<_>>());
+            }
         }
     }
     assert_eq!(refused, [vec!["lease"], vec!["limit"], vec!["lease", "limit"], vec!["limit"]]);
@@ -137,7 +139,7 @@ pub async fn the_recommended_leases_and_batches_work<H: Harness>() {
     }
 }
 
-/// A message past its expiry is not handed out, whether it waited or was ready. OBX-018, OBX-025.
+/// A message past its expiry is not handed out, whether it waited or was ready. OBX-018.
 pub async fn an_expired_message_is_not_claimed<H: Harness>() {
     let h = start::<H>().await;
     let ready = messages(1).remove(0).expires_in(HOUR);
@@ -150,7 +152,7 @@ pub async fn an_expired_message_is_not_claimed<H: Harness>() {
     assert_eq!(ids_of(&claim(h.store(), OwnerToken::new(), 10).await), [fresh.id()]);
 }
 
-/// A message that has not expired yet is handed out, also after its due time. OBX-012.
+/// A message that has not expired yet is handed out, also after its due time. OBX-012, OBX-018.
 pub async fn a_message_is_claimed_between_due_and_expiry<H: Harness>() {
     let h = start::<H>().await;
     let message = messages(1).remove(0).delay(HOUR).expires_in(2 * HOUR);
@@ -159,7 +161,8 @@ pub async fn a_message_is_claimed_between_due_and_expiry<H: Harness>() {
     assert_eq!(ids_of(&claim(h.store(), OwnerToken::new(), 10).await), [message.id()]);
 }
 
-/// What waited for its time comes before what is new, the longest overdue first, and the answer is sorted. H39, H33.
+/// What waited for its time comes before what is new, the longest overdue first, and the answer is sorted. OBX-029,
+/// H33.
 pub async fn those_that_waited_come_first<H: Harness>() {
     let h = start::<H>().await;
     let [fresh, late, early] = [0, 2, 1].map(|hours| match hours {
@@ -204,7 +207,7 @@ pub async fn an_undecodable_row_is_handed_out_as_such<H: Harness>() {
     assert_eq!(dead[0].message.as_ref().expect_err("it is no message").column, "headers");
 }
 
-/// A row written by plain SQL in another language is a message like any other. HOT-21, BUS-12.
+/// A row written by plain SQL in another language is a message like any other. OBX-094.
 pub async fn a_foreign_row_is_a_message<H: Harness>() {
     let h = start::<H>().await;
     h.insert_foreign_row("plain", None).await;

@@ -65,7 +65,7 @@ pub async fn due_time_and_expiry_come_back_as_instants<H: Harness>() {
     assert_near(instant(read.expires()).duration_since(row.created_at).unwrap_or_default(), 20 * HOUR);
 }
 
-/// A payload may be any bytes in any format, and comes back byte for byte. OBX-005, OBX-011, H48.
+/// A payload may be any bytes in any format, and comes back byte for byte. OBX-011, H48.
 pub async fn a_payload_of_any_bytes_comes_back<H: Harness>() {
     let h = start::<H>().await;
     let every_byte: Vec<u8> = (0..=255).collect();

@@ -66,7 +66,7 @@ pub async fn a_batch_is_stored_whole_or_not_at_all<H: Harness>() {
     assert_eq!(claim(h.store(), OwnerToken::new(), 10).await, []);
 }
 
-/// An empty batch does nothing and is no error, in a transaction too. OBX-036.
+/// An empty batch does nothing and is no error, in a transaction too. HOT-02.
 pub async fn an_empty_batch_is_a_no_op<H: Harness>() {
     let h = start::<H>().await;
     assert_eq!(place(h.store(), Enqueue::pending(&[])).await, []);
@@ -75,7 +75,7 @@ pub async fn an_empty_batch_is_a_no_op<H: Harness>() {
     h.commit(tx).await;
 }
 
-/// More messages than the limit of a batch are refused, as many as the limit are taken. OBX-098.
+/// More messages than the limit of a batch are refused, as many as the limit are taken. H49.
 pub async fn a_batch_is_bounded<H: Harness>() {
     let mut options = options();
     options.limits.batch_max = 3;
@@ -85,7 +85,7 @@ pub async fn a_batch_is_bounded<H: Harness>() {
     assert_eq!(counts(h.store()).await.pending, 3);
 }
 
-/// Ten thousand messages go in by one call, and their rows follow their order. OBX-014, OBX-098, H49.
+/// Ten thousand messages go in by one call, and their rows follow their order. OBX-014, H49.
 pub async fn a_large_batch_keeps_its_order<H: Harness>() {
     let h = start::<H>().await;
     let batch = messages(10_000);

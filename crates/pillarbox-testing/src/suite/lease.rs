@@ -95,7 +95,7 @@ pub async fn a_lease_that_ran_out_is_taken_over<H: Harness>() {
     settle_all(h.store(), successor, &[claimed], &Verdict::Ack).await;
 }
 
-/// Leases that were given back in time are never counted as lost. H39.
+/// Leases that were given back in time are never counted as lost. OBX-037.
 pub async fn a_lease_given_back_is_not_lost<H: Harness>() {
     let h = H::start(losing(0)).await;
     let owner = OwnerToken::new();

@@ -104,7 +104,7 @@ pub async fn lost_leases_saturate<H: Harness>() {
     assert_eq!((row.state, row.attempts, row.lost_lease_count), (State::Dead, most, most));
 }
 
-/// No error and no debug text shows a payload, a header or a stored row. OBX-106, WRK-12, H54.
+/// No error and no debug text shows a payload, a header or a stored row. OBX-106, H54.
 pub async fn nothing_shows_a_payload<H: Harness>() {
     let h = start::<H>().await;
     let owner = OwnerToken::new();

@@ -84,7 +84,7 @@ pub async fn a_reap_buries_expired_messages<H: Harness>() {
     assert_eq!(ids_of(&claim(h.store(), OwnerToken::new(), 10).await), [fresh.id()]);
 }
 
-/// A message that would never come due because it expires first is buried when it expires. OBX-012, OBX-049.
+/// A message that would never come due because it expires first is buried when it expires. OBX-049.
 pub async fn a_message_that_expires_before_it_is_due_is_buried<H: Harness>() {
     let h = start::<H>().await;
     let owner = OwnerToken::new();
@@ -97,7 +97,7 @@ pub async fn a_message_that_expires_before_it_is_due_is_buried<H: Harness>() {
     assert_eq!(state(h.store(), message.id()).await, State::Dead);
 }
 
-/// Expiry does not take a message from its holder; when the lease runs out too, it is buried as expired. OBX-049, H26.
+/// Expiry does not take a message from its holder; when the lease runs out too, it is buried as expired. OBX-049.
 pub async fn an_expired_message_is_left_to_its_holder<H: Harness>() {
     let h = start::<H>().await;
     let owner = OwnerToken::new();
@@ -115,8 +115,7 @@ pub async fn an_expired_message_is_left_to_its_holder<H: Harness>() {
     assert_eq!(row.last_error.as_deref(), Some(REASON_EXPIRED));
 }
 
-/// A reap looks at one window after the other, in the order of the sequence, until the end of the queue.
-/// OBX-049, H6.
+/// A reap looks at one window after the other, in the order of the sequence, until the end of the queue. OBX-049.
 pub async fn a_reap_goes_window_by_window<H: Harness>() {
     let h = start::<H>().await;
     let rows = enqueue(h.store(), &messages(5)).await;

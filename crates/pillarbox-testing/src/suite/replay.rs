@@ -4,7 +4,7 @@ use super::support::*;
 use crate::Harness;
 
 /// A replayed message starts anew under its old names: untried, due at once, without expiry; its last error stays.
-/// BUS-10, OBX-051.
+/// BUS-10.
 pub async fn a_replayed_message_starts_anew<H: Harness>() {
     let h = start::<H>().await;
     let owner = OwnerToken::new();
@@ -57,7 +57,7 @@ pub async fn one_of_many_can_be_replayed<H: Harness>() {
     assert_eq!(counts(h.store()).await.dead, 2);
 }
 
-/// A dry run counts what a replay would take; a replay takes no more than its limit, lowest first. BUS-10, H35.
+/// A dry run counts what a replay would take; a replay takes no more than its limit, lowest first. BUS-10.
 pub async fn a_replay_is_bounded_and_can_be_tried_dry<H: Harness>() {
     let h = start::<H>().await;
     let batch = messages(5);

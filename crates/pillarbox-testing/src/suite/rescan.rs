@@ -52,7 +52,7 @@ pub async fn what_the_same_handle_reaps_or_replays_is_found_at_once<H: Harness>(
     assert_eq!(ids_of(&claim(h.store(), owner, 10).await), ids_of(&claimed[..2]));
 }
 
-/// With a long interval, new messages are found at once, whoever stores them. BUS-05.
+/// With a long interval, new messages are found at once, whoever stores them. OBX-013.
 pub async fn new_messages_are_found_at_once<H: Harness>() {
     let h = H::start(rarely()).await;
     claimed_past(&h, OwnerToken::new()).await;

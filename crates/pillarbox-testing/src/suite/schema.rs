@@ -124,7 +124,7 @@ pub async fn eight_instances_deploy_at_once<H: Harness>() {
     assert_eq!(version(&stores[7]).await, version(h.store()).await);
 }
 
-/// Two outboxes with names of their own live side by side in one database and do not meet. BUS-04, OBX-066.
+/// Two outboxes with names of their own live side by side in one database and do not meet. BUS-04.
 pub async fn two_outboxes_do_not_meet<H: Harness>() {
     let h = start::<H>().await;
     let other = h.connect_as_is(beside(&h, "b", SchemaPolicy::Deploy)).await.expect("a second outbox can be made");
@@ -138,7 +138,7 @@ pub async fn two_outboxes_do_not_meet<H: Harness>() {
     assert!(matches!(status(&other).await, SchemaStatus::Current(_)), "each has a version of its own");
 }
 
-/// The script for a DBA names the tables as they are configured. OBX-094, OBX-104.
+/// The script for a DBA names the tables as they are configured. OBX-094.
 pub async fn the_script_names_the_configured_tables<H: Harness>() {
     let h = start::<H>().await;
     let other = h.connect_as_is(beside(&h, "billing", SchemaPolicy::Assume)).await.expect("it looks at nothing");
@@ -147,7 +147,7 @@ pub async fn the_script_names_the_configured_tables<H: Harness>() {
     assert_ne!(script, h.store().schema_script());
 }
 
-/// Settings that no store can keep are refused before anything is created. OBX-096, H49.
+/// Settings that no store can keep are refused before anything is created. H49.
 pub async fn impossible_limits_are_refused<H: Harness>() {
     let h = start::<H>().await;
     let mut bad = beside(&h, "b", SchemaPolicy::Deploy);
@@ -173,7 +173,7 @@ pub async fn names_that_could_carry_sql_are_refused<H: Harness>() {
     }
 }
 
-/// A store says which one it is: by the name given, else by one that is not empty. OBX-070, OBX-071.
+/// A store says which one it is: by the name given, else by one that is not empty. OBX-070.
 pub async fn a_store_has_a_name<H: Harness>() {
     let h = start::<H>().await;
     assert!(!h.store().id().as_str().is_empty());

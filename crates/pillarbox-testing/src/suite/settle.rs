@@ -169,7 +169,7 @@ pub async fn an_empty_settle_is_a_no_op<H: Harness>() {
     assert_eq!(state(h.store(), id).await, State::Processing);
 }
 
-/// More settlements than one call may carry are refused; as many as it may carry are applied. OBX-036, OBX-098.
+/// More settlements than one call may carry are refused; as many as it may carry are applied. OBX-080, H8.
 pub async fn a_settle_is_bounded<H: Harness>() {
     let h = start::<H>().await;
     let owner = OwnerToken::new();

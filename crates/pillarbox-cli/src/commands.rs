@@ -1,0 +1,33 @@
+//! The commands, one file each.
+
+mod demo;
+mod migrate;
+mod status;
+
+use clap::Subcommand;
+
+use crate::exit::{Exit, Failure};
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Show the outbox at work in a few seconds, with a worker that gets killed; needs nothing
+    Demo,
+    /// Create or upgrade the tables, or only print or check them
+    Migrate(migrate::Options),
+    /// Count messages by topic and state; exits with 3 or 4 when something needs attention
+    Status(status::Options),
+    /// The process that `demo` starts, kills and replaces
+    #[command(hide = true)]
+    DemoWorker(demo::WorkerOptions),
+}
+
+impl Command {
+    pub(crate) async fn run(self) -> Result<Exit, Failure> {
+        match self {
+            Self::Demo => demo::run().await,
+            Self::Migrate(options) => migrate::run(options).await,
+            Self::Status(options) => status::run(options).await,
+            Self::DemoWorker(options) => demo::work(options).await,
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! What people see: plain text, aligned, colours only on a terminal, and nothing that could steer that terminal.
+
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+use crate::exit::Failure;
+
+/// Writes to standard output. A reader that has gone away (`| head`) is no failure.
+pub(crate) fn say(text: &str) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::new(format!("standard output cannot be written: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes one line to standard error.
+pub(crate) fn complain(words: &str) {
+    // Nobody is left to be told when this fails.
+    let _ = writeln!(io::stderr().lock(), "pillarbox: {}", escaped(words));
+}
+
+/// Text from a database, as one harmless line: whatever could move the cursor or turn the direction of reading is shown
+/// as `\u{…}`.
+pub(crate) fn escaped(text: &str) -> String {
+    text.chars().fold(String::with_capacity(text.len()), |mut line, character| {
+        if is_unsafe(character) {
+            line.extend(character.escape_default());
+        } else {
+            line.push(character);
+        }
+        line
+    })
+}
+
+/// JSON as one line; what JSON itself allows and a terminal may obey is escaped too.
+pub(crate) fn json_line(value: &serde_json::Value) -> String {
+    let mut line = String::new();
+    for character in value.to_string().chars() {
+        if is_unsafe(character) {
+            let mut units = [0; 2];
+            for unit in character.encode_utf16(&mut units) {
+                let _ = write!(line, "\\u{unit:04x}");
+            }
+        } else {
+            line.push(character);
+        }
+    }
+    line.push('\n');
+    line
+}
+
+fn is_unsafe(character: char) -> bool {
+    let turns_direction =
+        matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let breaks_line = matches!(character, '\u{2028}' | '\u{2029}');
+    character.is_control() || turns_direction || breaks_line
+}
+
+/// `40112` as `40,112`.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// An age in its two largest units, such as `2 h 5 min`.
+pub(crate) fn age(age: Duration) -> String {
+    let seconds = age.as_secs();
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) if seconds == 0 => format!("{} ms", age.as_millis()),
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, _) => format!("{minutes} min {} s", seconds % 60),
+        (0, _, _) => format!("{hours} h {minutes} min"),
+        _ => format!("{days} d {hours} h"),
+    }
+}
+
+/// How words are marked; the words must say everything by themselves.
+#[derive(Clone, Copy)]
+pub(crate) struct Paint {
+    is_on: bool,
+}
+
+impl Paint {
+    #[cfg(test)]
+    pub(crate) const OFF: Self = Self { is_on: false };
+
+    /// Colours on a terminal, unless `NO_COLOR` asks for none.
+    pub(crate) fn of_stdout() -> Self {
+        let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        Self { is_on: io::stdout().is_terminal() && !refused }
+    }
+
+    pub(crate) fn heading(self, words: &str) -> String {
+        self.marked("1", words)
+    }
+
+    pub(crate) fn good(self, words: &str) -> String {
+        self.marked("32", words)
+    }
+
+    pub(crate) fn warning(self, words: &str) -> String {
+        self.marked("33", words)
+    }
+
+    pub(crate) fn bad(self, words: &str) -> String {
+        self.marked("31", words)
+    }
+
+    fn marked(self, code: &str, words: &str) -> String {
+        if self.is_on { format!("\x1b[{code}m{words}\x1b[0m") } else { words.to_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_could_steer_a_terminal_is_shown_not_obeyed() {
+        let table = [
+            ("order.created", "order.created"),
+            ("größe 注文", "größe 注文"),
+            ("a\x1b[2Jb", "a\\u{1b}[2Jb"),
+            ("a\nb\tc", "a\\nb\\tc"),
+            ("\u{9b}31m", "\\u{9b}31m"),
+            ("\u{202e}evil", "\\u{202e}evil"),
+        ];
+        for (text, shown) in table {
+            assert_eq!(escaped(text), shown);
+        }
+    }
+
+    #[test]
+    fn json_stays_json_when_it_is_escaped() {
+        let value = serde_json::json!({ "topic": "a\u{9b}\u{202e}\x1b\n\"ß" });
+        let line = json_line(&value);
+        assert_eq!(line.trim_end(), r#"{"topic":"a\u009b\u202e\u001b\n\"ß"}"#);
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&line).unwrap(), value);
+    }
+
+    #[test]
+    fn numbers_are_grouped() {
+        let table = [(0, "0"), (999, "999"), (1_000, "1,000"), (40_112, "40,112"), (1_234_567, "1,234,567")];
+        for (number, shown) in table {
+            assert_eq!(grouped(number), shown);
+        }
+    }
+
+    #[test]
+    fn ages_have_two_units() {
+        let table = [(2, "2 s"), (59, "59 s"), (62, "1 min 2 s"), (7_500, "2 h 5 min"), (90_000, "1 d 1 h")];
+        for (seconds, shown) in table {
+            assert_eq!(age(Duration::from_secs(seconds)), shown);
+        }
+        assert_eq!(age(Duration::from_millis(40)), "40 ms");
+    }
+}

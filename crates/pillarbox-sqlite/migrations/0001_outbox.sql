@@ -1,0 +1,81 @@
+-- Two tables: what can be claimed or is leased (pillarbox_outbox), and what nobody may claim now: waiting, done, dead
+-- (pillarbox_outbox_shelf). Claims scan the first by its key alone, so it needs no index on lease or due columns.
+-- Times are microseconds since 1970, UTC. STRICT: a foreign writer's wrong type is refused, not stored.
+-- The payload stands last: a scan then reads the front of each row and leaves the pages of large payloads alone.
+CREATE TABLE pillarbox_outbox (
+    id               INTEGER PRIMARY KEY AUTOINCREMENT,
+    message_id       BLOB    NOT NULL DEFAULT (randomblob(16)),
+    owner_token      BLOB,
+    locked_until     INTEGER,
+    fence            INTEGER NOT NULL DEFAULT 0,
+    due_at           INTEGER,
+    expires_at       INTEGER,
+    attempts         INTEGER NOT NULL DEFAULT 0,
+    lost_lease_count INTEGER NOT NULL DEFAULT 0,
+    priority         INTEGER NOT NULL DEFAULT 0,
+    created_at       INTEGER NOT NULL
+        DEFAULT (CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000),
+    topic            TEXT    NOT NULL,
+    message_type     TEXT,
+    aggregate_type   TEXT,
+    aggregate_id     TEXT,
+    tenant_id        TEXT,
+    message_key      TEXT,
+    correlation_id   TEXT,
+    causation_id     TEXT,
+    content_type     TEXT,
+    headers          TEXT,
+    occurred_at      INTEGER,
+    last_error       TEXT,
+    payload          ANY     NOT NULL
+) STRICT;
+
+CREATE UNIQUE INDEX pillarbox_outbox_message_id ON pillarbox_outbox (message_id);
+
+CREATE TABLE pillarbox_outbox_shelf (
+    id               INTEGER PRIMARY KEY,
+    message_id       BLOB    NOT NULL,
+    state            TEXT    NOT NULL,
+    wake_at          INTEGER,
+    settled_at       INTEGER,
+    settled_by       BLOB,
+    is_receipt       INTEGER NOT NULL DEFAULT 0,
+    due_at           INTEGER,
+    expires_at       INTEGER,
+    attempts         INTEGER NOT NULL DEFAULT 0,
+    lost_lease_count INTEGER NOT NULL DEFAULT 0,
+    priority         INTEGER NOT NULL DEFAULT 0,
+    created_at       INTEGER NOT NULL,
+    topic            TEXT    NOT NULL,
+    message_type     TEXT,
+    aggregate_type   TEXT,
+    aggregate_id     TEXT,
+    tenant_id        TEXT,
+    message_key      TEXT,
+    correlation_id   TEXT,
+    causation_id     TEXT,
+    content_type     TEXT,
+    headers          TEXT,
+    occurred_at      INTEGER,
+    last_error       TEXT,
+    payload          ANY     NOT NULL
+) STRICT;
+
+CREATE UNIQUE INDEX pillarbox_outbox_shelf_message_id ON pillarbox_outbox_shelf (message_id);
+CREATE INDEX pillarbox_outbox_shelf_waiting ON pillarbox_outbox_shelf (wake_at, id) WHERE state = 'pending';
+CREATE INDEX pillarbox_outbox_shelf_dead ON pillarbox_outbox_shelf (id) WHERE state = 'dead';
+CREATE INDEX pillarbox_outbox_shelf_done ON pillarbox_outbox_shelf (settled_at) WHERE state = 'done';
+
+-- SQLite reads the clock of the machine, which can be set back; the latest time that was acted upon is kept here,
+-- and the view answers the later of the two: time stands still until the clock has caught up, it never goes back.
+CREATE TABLE pillarbox_outbox_clock (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    at  INTEGER NOT NULL
+) STRICT;
+
+INSERT INTO pillarbox_outbox_clock (one, at) VALUES (1, 0);
+
+CREATE VIEW pillarbox_outbox_now (now) AS
+SELECT max(at, CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000)
+  FROM pillarbox_outbox_clock
+ WHERE one = 1;

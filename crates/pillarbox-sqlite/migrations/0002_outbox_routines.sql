@@ -1,0 +1,2 @@
+-- SQLite has no stored routines: other languages run the statements in `sql/` themselves.
+-- The step exists so that its number means the same in every backend.

@@ -1,0 +1,20 @@
+-- Rows whose time has come move from the shelf into the live table and are leased on the way; they go first, so that a
+-- long backlog cannot starve a retry. outbox_leave_shelf.sql does the second half.
+-- A live row of the same message_id can only come from a foreign writer: then the shelved one waits behind it.
+INSERT INTO pillarbox_outbox (
+    id, message_id, owner_token, locked_until, fence, due_at, expires_at, attempts, lost_lease_count, priority,
+    created_at, topic, message_type, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id, causation_id,
+    content_type, headers, occurred_at, last_error, payload
+)
+SELECT id, message_id, ?2, ?1 + ?4, ?3, due_at, expires_at, min(attempts + 1, 2147483647), lost_lease_count, priority,
+       created_at, topic, message_type, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id,
+       causation_id, content_type, headers, occurred_at, last_error, payload
+  FROM pillarbox_outbox_shelf AS s
+ WHERE state = 'pending' AND wake_at <= ?1 AND due_at <= ?1 AND (expires_at IS NULL OR expires_at > ?1)
+   AND NOT EXISTS (SELECT 1 FROM pillarbox_outbox AS l WHERE l.message_id = s.message_id)
+ ORDER BY wake_at, id
+ LIMIT ?5
+RETURNING
+    id, message_id, topic, payload, created_at, due_at, expires_at, attempts, lost_lease_count, priority, message_type,
+    aggregate_type, aggregate_id, tenant_id, message_key, correlation_id, causation_id, content_type, headers,
+    occurred_at, last_error;

@@ -1,0 +1,14 @@
+-- Lowest first, dead rows only.
+DELETE FROM pillarbox_outbox_shelf
+ WHERE id IN (
+           SELECT id
+             FROM pillarbox_outbox_shelf
+            WHERE state = 'dead' AND id > ?1
+              AND (?2 IS NULL OR id IN (SELECT value FROM json_each(?2)))
+              AND (?3 IS NULL OR topic = ?3)
+              AND (?4 IS NULL OR instr(last_error, ?4) > 0)
+              AND (?5 IS NULL OR coalesce(settled_at, created_at) <= (SELECT now FROM pillarbox_outbox_now) - ?5)
+              AND (?6 IS NULL OR coalesce(settled_at, created_at) > (SELECT now FROM pillarbox_outbox_now) - ?6)
+            ORDER BY id
+            LIMIT ?7
+       );

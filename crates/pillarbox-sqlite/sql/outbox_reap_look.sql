@@ -1,0 +1,13 @@
+-- One window in the order of the key, read without the write lock: its size, its last id, and whether it needs work.
+SELECT count(*), max(id),
+       coalesce(max(
+           (owner_token IS NULL AND (expires_at <= now OR due_at > now))
+           OR (owner_token IS NOT NULL AND coalesce(locked_until, 0) <= now)
+       ), 0),
+       EXISTS (
+           SELECT 1 FROM pillarbox_outbox_shelf, pillarbox_outbox_now
+            WHERE ?3 AND state = 'pending' AND wake_at <= now AND expires_at <= now
+       )
+  FROM (SELECT id, owner_token, locked_until, due_at, expires_at
+          FROM pillarbox_outbox WHERE id > ?1 ORDER BY id LIMIT ?2)
+ CROSS JOIN pillarbox_outbox_now;

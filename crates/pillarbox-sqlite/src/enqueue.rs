@@ -1,0 +1,190 @@
+//! Enqueueing, on the caller's transaction or on one of the store's own.
+
+use std::time::Duration;
+
+use pillarbox_core::lease::{Held, Lease};
+use pillarbox_core::message::When;
+use pillarbox_core::parts::{write_aggregate_type, write_headers};
+use pillarbox_core::store::{BoxFuture, Enqueue, Enqueued, OpenTransaction, Placement, enqueue_answers};
+use pillarbox_core::{Message, MessageId, StoreError, WorkId};
+use sqlx::sqlite::{SqliteArguments, SqliteRow};
+use sqlx::{Arguments, Connection, Encode, Sqlite, SqliteConnection, Transaction, Type};
+use uuid::Uuid;
+
+use crate::error::store_error;
+use crate::row::{self, id_list, micros, to_micros, work_id};
+use crate::sql::ENQUEUE_ROWS;
+use crate::store::{Inner, SqliteStore, is_really_open};
+
+/// Bytes of messages in one statement: the driver holds a copy of them while it runs.
+const STATEMENT_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+impl OpenTransaction<SqliteStore> for &mut Transaction<'_, Sqlite> {
+    fn enqueue_on<'a>(
+        self,
+        store: &'a SqliteStore,
+        enqueue: Enqueue<'a>,
+    ) -> BoxFuture<'a, Result<Vec<Enqueued>, StoreError>>
+    where
+        Self: 'a,
+    {
+        Box::pin(enqueue_guarded(&store.inner, self, enqueue))
+    }
+}
+
+impl OpenTransaction<SqliteStore> for &mut SqliteConnection {
+    fn enqueue_on<'a>(
+        self,
+        store: &'a SqliteStore,
+        enqueue: Enqueue<'a>,
+    ) -> BoxFuture<'a, Result<Vec<Enqueued>, StoreError>>
+    where
+        Self: 'a,
+    {
+        Box::pin(enqueue_guarded(&store.inner, self, enqueue))
+    }
+}
+
+/// Enqueues inside a transaction that somebody else began, once it is sure that there is one.
+async fn enqueue_guarded(
+    inner: &Inner,
+    connection: &mut SqliteConnection,
+    enqueue: Enqueue<'_>,
+) -> Result<Vec<Enqueued>, StoreError> {
+    if !connection.is_in_transaction() {
+        return Err(StoreError::rejected(
+            "no transaction is open on this connection: begin one with `begin_with(\"BEGIN IMMEDIATE\")`",
+        ));
+    }
+    if !is_really_open(connection).await? {
+        return Err(StoreError::rejected(
+            "SQLite has rolled this transaction back by itself after an earlier error, such as a full disk: \
+             nothing was enqueued, begin a new transaction",
+        ));
+    }
+    enqueue_within(inner, connection, enqueue).await
+}
+
+/// Inserts the messages through a connection that is inside a transaction.
+pub(crate) async fn enqueue_within(
+    inner: &Inner,
+    connection: &mut SqliteConnection,
+    enqueue: Enqueue<'_>,
+) -> Result<Vec<Enqueued>, StoreError> {
+    let mut stored = Vec::with_capacity(enqueue.messages().len());
+    let mut rest = enqueue.messages();
+    while !rest.is_empty() {
+        let size = statement_size(rest);
+        let (chunk, later) = rest.split_at(ENQUEUE_ROWS[size]);
+        let query = sqlx::query_with(inner.sql.enqueue[size].clone(), bound(chunk, enqueue.lease())?);
+        for row in query.fetch_all(&mut *connection).await.map_err(store_error)? {
+            stored.push(placed(&row, enqueue.lease())?);
+        }
+        rest = later;
+    }
+    if enqueue.messages().iter().any(Message::is_delayed) {
+        shelve_delayed(inner, connection, &stored).await?;
+    }
+    Ok(enqueue_answers(&enqueue, stored))
+}
+
+/// Moves those of the new rows that must wait to the shelf.
+async fn shelve_delayed(
+    inner: &Inner,
+    connection: &mut SqliteConnection,
+    stored: &[(MessageId, Placement)],
+) -> Result<(), StoreError> {
+    let ids = id_list(stored.iter().filter_map(|(_, placement)| placement.work_id()));
+    let shelve = sqlx::query(inner.sql.enqueue_delayed.clone()).bind(ids);
+    let rows = shelve.fetch_all(&mut *connection).await.map_err(store_error)?;
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let moved: Vec<WorkId> = rows.iter().map(work_id).collect::<Result<_, _>>()?;
+    let leave = sqlx::query(inner.sql.leave_live.clone()).bind(id_list(moved));
+    leave.execute(connection).await.map_err(store_error)?;
+    Ok(())
+}
+
+/// Which of the prepared statements carries the next messages: the largest that is filled and not too heavy.
+fn statement_size(messages: &[Message]) -> usize {
+    let fits = |rows: &usize| {
+        let weight = |chunk: &[Message]| chunk.iter().map(Message::weight).sum::<usize>();
+        messages.get(..*rows).is_some_and(|chunk| weight(chunk) <= STATEMENT_BYTES_MAX)
+    };
+    ENQUEUE_ROWS.iter().position(fits).unwrap_or(ENQUEUE_ROWS.len() - 1)
+}
+
+fn placed(row: &SqliteRow, lease: Option<Lease>) -> Result<(MessageId, Placement), StoreError> {
+    let work_id = work_id(row)?;
+    let message_id: Uuid = row::get(row, 1)?;
+    let placement = match lease {
+        Some(lease) if row::get(row, 2)? => Placement::Leased(Held { work_id, fence: lease.fence() }),
+        _ => Placement::Pending(work_id),
+    };
+    Ok((MessageId::from_uuid(message_id)?, placement))
+}
+
+/// The parameters of `outbox_enqueue.sql`, in the order of its question marks.
+fn bound(messages: &[Message], lease: Option<Lease>) -> Result<SqliteArguments, StoreError> {
+    let mut binds = Binds(SqliteArguments::default());
+    binds.add(lease.map(|lease| lease.owner().as_uuid()))?;
+    binds.add(lease.map(|lease| lease.fence().as_i64()))?;
+    binds.add(lease.map(|lease| micros(lease.duration())))?;
+    for message in messages {
+        binds.add(message.id().as_uuid())?;
+        binds.add(message.topic())?;
+        binds.add(message.payload().as_ref())?;
+        binds.add(message.get_message_type())?;
+        binds.add(write_aggregate_type(message))?;
+        binds.add(message.get_aggregate_id())?;
+        binds.add(message.get_tenant())?;
+        binds.add(message.get_key())?;
+        binds.add(message.get_correlation_id())?;
+        binds.add(message.get_causation_id())?;
+        binds.add(message.get_content_type())?;
+        binds.add(write_headers(message.get_headers()))?;
+        binds.add(message.get_occurred_at().map(to_micros))?;
+        binds.add(message.get_priority())?;
+        binds.add_when(message.due().filter(|due| *due != When::After(Duration::ZERO)))?;
+        binds.add_when(message.expires())?;
+    }
+    Ok(binds.0)
+}
+
+struct Binds(SqliteArguments);
+
+impl Binds {
+    fn add<'t>(&mut self, value: impl Encode<'t, Sqlite> + Type<Sqlite>) -> Result<(), StoreError> {
+        Arguments::add(&mut self.0, value).map_err(|_| StoreError::rejected("a value cannot be passed to SQLite"))
+    }
+
+    /// An instant, or a delay that the database adds to its own clock: one of two columns.
+    fn add_when(&mut self, when: Option<When>) -> Result<(), StoreError> {
+        let (at, after) = match when {
+            None => (None, None),
+            Some(When::At(at)) => (Some(to_micros(at)), None),
+            Some(When::After(delay)) => (None, Some(micros(delay))),
+        };
+        self.add(at)?;
+        self.add(after)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_is_cut_into_prepared_sizes_and_by_weight() {
+        let rows = |count: usize, bytes: usize| {
+            let messages = vec![Message::new("t", vec![0; bytes]); count];
+            ENQUEUE_ROWS[statement_size(&messages)]
+        };
+        assert_eq!(rows(1, 0), 1);
+        assert_eq!(rows(5, 0), 4);
+        assert_eq!(rows(1000, 0), 256);
+        assert_eq!(rows(1000, 1024 * 1024), 4);
+        assert_eq!(rows(2, 64 * 1024 * 1024), 1);
+    }
+}

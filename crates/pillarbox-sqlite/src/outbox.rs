@@ -1,0 +1,301 @@
+//! Claim, settle, renew, reap and purge. Binds, runs and reads; what must happen is decided elsewhere.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use pillarbox_core::lease::{Claim, Held, LEASE_MAX, Lease};
+use pillarbox_core::outbox::{REASON_EXPIRED, REASON_LEASES_LOST};
+use pillarbox_core::retention::{PurgeLimit, Retention};
+use pillarbox_core::store::{
+    Claimed, Enqueue, Enqueued, Exchanged, GuardPlan, OutboxStore, Reap, Reaped, Settlement, StoreOptions,
+};
+use pillarbox_core::{OwnerToken, Settled, StoreError, StoreId, Verdict, WorkId};
+use serde_json::json;
+use sqlx::{SqlStr, SqliteConnection};
+
+use crate::enqueue::enqueue_within;
+use crate::error::store_error;
+use crate::row::{self, claimed, id_list, id_map, micros, work_id};
+use crate::store::{Inner, SqliteStore};
+
+#[async_trait]
+impl OutboxStore for SqliteStore {
+    fn id(&self) -> &StoreId {
+        &self.inner.id
+    }
+
+    fn options(&self) -> &StoreOptions {
+        &self.inner.options
+    }
+
+    async fn enqueue(&self, enqueue: Enqueue<'_>) -> Result<Vec<Enqueued>, StoreError> {
+        self.options().limits.check(enqueue.messages())?;
+        if enqueue.messages().is_empty() {
+            return Ok(Vec::new());
+        }
+        let (messages, lease) = (enqueue.messages().to_vec(), enqueue.lease());
+        self.write(move |inner, tx| {
+            Box::pin(async move {
+                let enqueue = match lease {
+                    Some(lease) => Enqueue::leased(&messages, lease),
+                    None => Enqueue::pending(&messages),
+                };
+                enqueue_within(inner, tx, enqueue).await
+            })
+        })
+        .await
+    }
+
+    async fn claim(&self, claim: Claim) -> Result<Vec<Claimed>, StoreError> {
+        let look = sqlx::query(self.inner.sql.claim_look.clone()).bind(self.inner.options.lost_leases_max);
+        let found = look.fetch_one(self.pool()).await.map_err(store_error)?;
+        if !row::get::<bool>(&found, 0)? {
+            return Ok(Vec::new());
+        }
+        self.write_at_now(move |inner, tx, now| Box::pin(claim_within(inner, tx, now, claim))).await
+    }
+
+    async fn settle(&self, owner: OwnerToken, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
+        let plan = GuardPlan::new(settlements, |settlement| settlement.held)?;
+        if plan.is_empty() {
+            return Ok(Vec::new());
+        }
+        let sorted = Sorted::new(owner, &plan, self.inner.options.retention);
+        let applied = self
+            .write_at_now(move |inner, tx, now| Box::pin(async move { sorted.apply(inner, tx, now).await }))
+            .await?;
+        Ok(plan.answers(applied))
+    }
+
+    async fn exchange(&self, settlements: &[Settlement], claim: Claim) -> Result<Exchanged, StoreError> {
+        let plan = GuardPlan::new(settlements, |settlement| settlement.held)?;
+        if plan.is_empty() {
+            return Ok(Exchanged { settled: Vec::new(), claimed: self.claim(claim).await? });
+        }
+        let sorted = Sorted::new(claim.owner(), &plan, self.inner.options.retention);
+        let (applied, claimed) = self
+            .write_at_now(move |inner, tx, now| {
+                Box::pin(async move {
+                    let applied = sorted.apply(inner, tx, now).await?;
+                    Ok((applied, claim_within(inner, tx, now, claim).await?))
+                })
+            })
+            .await?;
+        Ok(Exchanged { settled: plan.answers(applied), claimed })
+    }
+
+    async fn renew(&self, owner: OwnerToken, held: &[Held], lease: Duration) -> Result<Vec<Settled>, StoreError> {
+        // The lease is drawn for its checks alone: a renewal keeps its fence.
+        let lease = micros(Lease::new(owner, lease)?.duration().min(LEASE_MAX));
+        let plan = GuardPlan::new(held, |held| *held)?;
+        if plan.is_empty() {
+            return Ok(Vec::new());
+        }
+        let fences = fences(plan.rows().iter().copied());
+        let applied = self
+            .write_at_now(move |inner, tx, now| {
+                Box::pin(async move {
+                    let renew = sqlx::query(inner.sql.renew.clone()).bind(now).bind(owner.as_uuid()).bind(fences);
+                    let rows = renew.bind(lease).fetch_all(tx).await.map_err(store_error)?;
+                    rows.iter().map(work_id).collect::<Result<Vec<_>, _>>()
+                })
+            })
+            .await?;
+        Ok(plan.answers(applied))
+    }
+
+    async fn reap(&self, reap: Reap) -> Result<Reaped, StoreError> {
+        reap.validate()?;
+        let after = reap.after.map_or(i64::MIN, WorkId::as_i64);
+        let look = sqlx::query(self.inner.sql.reap_look.clone()).bind(after).bind(reap.window);
+        let look = look.bind(reap.after.is_none()).fetch_one(self.pool()).await.map_err(store_error)?;
+        let (seen, last): (u32, Option<i64>) = (row::get(&look, 0)?, row::get(&look, 1)?);
+        let next = last.filter(|_| seen >= reap.window).map(WorkId::from_i64);
+        let (needs_work, has_expired_waiting): (bool, bool) = (row::get(&look, 2)?, row::get(&look, 3)?);
+        if !needs_work && !has_expired_waiting {
+            return Ok(Reaped { next, ..Reaped::default() });
+        }
+        let reaped = self
+            .write_at_now(move |inner, tx, now| {
+                Box::pin(async move {
+                    let mut reaped = match last {
+                        Some(last) => reap_live(inner, tx, now, after, last).await?,
+                        None => Reaped::default(),
+                    };
+                    if has_expired_waiting {
+                        let expire = sqlx::query(inner.sql.reap_waiting.clone()).bind(now).bind(REASON_EXPIRED);
+                        let done = expire.bind(reap.window).execute(tx).await.map_err(store_error)?;
+                        reaped.expired += done.rows_affected();
+                    }
+                    Ok(reaped)
+                })
+            })
+            .await?;
+        Ok(Reaped { next, ..reaped })
+    }
+
+    async fn purge(&self, limit: PurgeLimit) -> Result<u64, StoreError> {
+        let keep = micros(self.inner.options.retention.keeps_for().unwrap_or_default());
+        let look = sqlx::query(self.inner.sql.purge_look.clone()).bind(keep);
+        let found = look.fetch_one(self.pool()).await.map_err(store_error)?;
+        if !row::get::<bool>(&found, 0)? {
+            return Ok(0);
+        }
+        self.write_at_now(move |inner, tx, now| {
+            Box::pin(async move {
+                let purge = sqlx::query(inner.sql.purge.clone()).bind(now).bind(keep).bind(limit.get());
+                Ok(purge.execute(tx).await.map_err(store_error)?.rows_affected())
+            })
+        })
+        .await
+    }
+}
+
+/// Takes what waited for its time first, then what lies in the live table.
+async fn claim_within(
+    inner: &Inner,
+    tx: &mut SqliteConnection,
+    now: i64,
+    claim: Claim,
+) -> Result<Vec<Claimed>, StoreError> {
+    let fence = claim.lease().fence();
+    let take = |sql: &SqlStr, limit: u32| {
+        sqlx::query(sql.clone())
+            .bind(now)
+            .bind(claim.owner().as_uuid())
+            .bind(fence.as_i64())
+            .bind(micros(claim.lease().duration()))
+            .bind(limit)
+            .bind(inner.options.lost_leases_max)
+    };
+    let rows = take(&inner.sql.claim_waiting, claim.limit()).fetch_all(&mut *tx).await.map_err(store_error)?;
+    let mut taken: Vec<Claimed> = rows.iter().map(|row| claimed(row, fence)).collect::<Result<_, _>>()?;
+    if !taken.is_empty() {
+        let ids = id_list(taken.iter().map(|claimed| claimed.held.work_id));
+        sqlx::query(inner.sql.leave_shelf.clone()).bind(ids).execute(&mut *tx).await.map_err(store_error)?;
+    }
+    let room = claim.limit().saturating_sub(u32::try_from(taken.len()).unwrap_or(u32::MAX));
+    if room > 0 {
+        let rows = take(&inner.sql.claim, room).fetch_all(tx).await.map_err(store_error)?;
+        for row in &rows {
+            taken.push(claimed(row, fence)?);
+        }
+    }
+    taken.sort_unstable_by_key(|claimed| claimed.held.work_id);
+    Ok(taken)
+}
+
+/// Puts right the rows of the live table from `after` to `last`.
+async fn reap_live(
+    inner: &Inner,
+    tx: &mut SqliteConnection,
+    now: i64,
+    after: i64,
+    last: i64,
+) -> Result<Reaped, StoreError> {
+    let shelve = sqlx::query(inner.sql.reap_shelve.clone()).bind(now).bind(after).bind(last);
+    let shelve = shelve.bind(inner.options.lost_leases_max).bind(REASON_EXPIRED).bind(REASON_LEASES_LOST);
+    let rows = shelve.fetch_all(&mut *tx).await.map_err(store_error)?;
+    let mut reaped = Reaped::default();
+    let mut moved = Vec::with_capacity(rows.len());
+    for row in &rows {
+        match row::get::<&str>(row, 1)? {
+            "expired" => reaped.expired += 1,
+            "lost" => reaped.lost += 1,
+            _ => {}
+        }
+        moved.push(work_id(row)?);
+    }
+    if !moved.is_empty() {
+        let leave = sqlx::query(inner.sql.leave_live.clone()).bind(id_list(moved));
+        leave.execute(&mut *tx).await.map_err(store_error)?;
+    }
+    let release = sqlx::query(inner.sql.reap_release.clone()).bind(now).bind(after).bind(last);
+    reaped.released = release.execute(tx).await.map_err(store_error)?.rows_affected();
+    Ok(reaped)
+}
+
+/// Settlements sorted by the statements that they need; each list is JSON, empty ones are not run.
+struct Sorted {
+    owner: OwnerToken,
+    /// Acknowledged and kept.
+    done: Option<String>,
+    is_receipt: bool,
+    /// Dead, or pending with a delay.
+    shelved: Option<String>,
+    /// All that leave the live table.
+    removed: Option<String>,
+    /// Pending at once.
+    returned: Option<String>,
+}
+
+impl Sorted {
+    fn new(owner: OwnerToken, plan: &GuardPlan<'_, Settlement>, retention: Retention) -> Self {
+        let is_returned = |s: &Settlement| {
+            matches!(s.verdict, Verdict::Abandon { .. } | Verdict::Release { .. }) && micros(s.verdict.delay()) == 0
+        };
+        let pick = |wanted: &dyn Fn(&Settlement) -> bool| -> Vec<&Settlement> {
+            plan.rows().iter().copied().filter(|settlement| wanted(settlement)).collect()
+        };
+        let acked = pick(&|s| s.verdict == Verdict::Ack && retention != Retention::Delete);
+        let shelved = pick(&|s| s.verdict != Verdict::Ack && !is_returned(s));
+        let removed = pick(&|s| !is_returned(s));
+        let returned = pick(&is_returned);
+        let map = |list: &[&Settlement], value: fn(&Settlement) -> String| {
+            (!list.is_empty()).then(|| id_map(list.iter().map(|s| (s.held.work_id, value(s)))))
+        };
+        let fences = |list: &[&Settlement]| (!list.is_empty()).then(|| fences(list.iter().map(|s| &s.held)));
+        Self {
+            owner,
+            done: fences(&acked),
+            is_receipt: matches!(retention, Retention::Receipt(_)),
+            shelved: map(&shelved, shelf_entry),
+            removed: fences(&removed),
+            returned: map(&returned, |s| {
+                json!([s.held.fence.as_i64(), given_back(&s.verdict), reason(&s.verdict)]).to_string()
+            }),
+        }
+    }
+
+    /// Runs what is needed; answers the rows that were still under the claim.
+    async fn apply(self, inner: &Inner, tx: &mut SqliteConnection, now: i64) -> Result<Vec<WorkId>, StoreError> {
+        let owner = self.owner.as_uuid();
+        if let Some(done) = self.done {
+            let shelve = sqlx::query(inner.sql.settle_done.clone()).bind(now).bind(owner).bind(done);
+            shelve.bind(self.is_receipt).execute(&mut *tx).await.map_err(store_error)?;
+        }
+        if let Some(shelved) = self.shelved {
+            let shelve = sqlx::query(inner.sql.settle_shelve.clone()).bind(now).bind(owner).bind(shelved);
+            shelve.execute(&mut *tx).await.map_err(store_error)?;
+        }
+        let mut applied = Vec::new();
+        for (sql, list) in [(&inner.sql.settle_remove, self.removed), (&inner.sql.settle_return, self.returned)] {
+            let Some(list) = list else { continue };
+            let rows =
+                sqlx::query(sql.clone()).bind(owner).bind(list).fetch_all(&mut *tx).await.map_err(store_error)?;
+            for row in &rows {
+                applied.push(work_id(row)?);
+            }
+        }
+        Ok(applied)
+    }
+}
+
+fn fences<'a>(held: impl IntoIterator<Item = &'a Held>) -> String {
+    id_map(held.into_iter().map(|held| (held.work_id, held.fence.as_i64())))
+}
+
+fn shelf_entry(settlement: &Settlement) -> String {
+    let Settlement { held, verdict } = settlement;
+    let state = if matches!(verdict, Verdict::Fail { .. }) { "dead" } else { "pending" };
+    json!([held.fence.as_i64(), state, micros(verdict.delay()), given_back(verdict), reason(verdict)]).to_string()
+}
+
+fn given_back(verdict: &Verdict) -> u8 {
+    u8::from(matches!(verdict, Verdict::Release { .. }))
+}
+
+/// SQLite's text functions stop at a NUL, so it is replaced by the sign for what cannot be shown.
+fn reason(verdict: &Verdict) -> Option<String> {
+    verdict.reason().map(|reason| reason.replace('\0', "\u{FFFD}"))
+}

@@ -1,0 +1,173 @@
+//! Rows read as messages, and times and lists written for SQLite.
+
+use std::fmt::Write as _;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use pillarbox_core::admin::StoredMessage;
+use pillarbox_core::lease::Held;
+use pillarbox_core::parts::Parts;
+use pillarbox_core::store::{Claimed, Undecodable};
+use pillarbox_core::{Fence, Message, OwnerToken, State, StoreError, WorkId};
+use sqlx::sqlite::SqliteRow;
+use sqlx::{Decode, Row, Sqlite, ValueRef};
+use uuid::Uuid;
+
+use crate::error::store_error;
+
+/// A row of a claim; the columns are those of `outbox_claim.sql`.
+pub(crate) fn claimed(row: &SqliteRow, fence: Fence) -> Result<Claimed, StoreError> {
+    Ok(Claimed {
+        held: Held { work_id: work_id(row)?, fence },
+        attempts: counter(row, 7)?,
+        lost_lease_count: counter(row, 8)?,
+        created_at: from_micros(get(row, 4)?),
+        last_error: text(row, 20, "last_error").unwrap_or_default(),
+        message: message(row),
+    })
+}
+
+/// A row for the operator: the columns of a claim, then those of `outbox_get.sql`.
+pub(crate) fn stored(row: &SqliteRow) -> Result<StoredMessage, StoreError> {
+    let word: String = get(row, 21)?;
+    let unknown = || StoreError::rejected("a row of the outbox tables is in a state that this program does not know");
+    Ok(StoredMessage {
+        work_id: work_id(row)?,
+        state: State::from_word(&word).ok_or_else(unknown)?,
+        attempts: counter(row, 7)?,
+        lost_lease_count: counter(row, 8)?,
+        created_at: from_micros(get(row, 4)?),
+        due_at: time(row, 5)?,
+        owner: owner(row, 22)?,
+        locked_until: time(row, 23)?,
+        settled_at: time(row, 24)?,
+        settled_by: owner(row, 25)?,
+        last_error: text(row, 20, "last_error").unwrap_or_default(),
+        is_receipt: get(row, 26)?,
+        message: message(row),
+    })
+}
+
+/// The row's key, always the first column.
+pub(crate) fn work_id(row: &SqliteRow) -> Result<WorkId, StoreError> {
+    get(row, 0).map(WorkId::from_i64)
+}
+
+/// A value whose type the tables guarantee.
+pub(crate) fn get<'r, T: Decode<'r, Sqlite>>(row: &'r SqliteRow, column: usize) -> Result<T, StoreError> {
+    row.try_get_unchecked(column).map_err(store_error)
+}
+
+/// A time as it is stored: microseconds since 1970. Times that do not fit are cut to the end of the range.
+pub(crate) fn to_micros(at: SystemTime) -> i64 {
+    match at.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(since) => micros(since),
+        Err(before) => -micros(before.duration()),
+    }
+}
+
+/// A duration as it is added to a stored time.
+pub(crate) fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// Ids as a JSON array, for `json_each`.
+pub(crate) fn id_list(ids: impl IntoIterator<Item = WorkId>) -> String {
+    let mut json = String::from("[");
+    for id in ids {
+        let comma = if json.len() == 1 { "" } else { "," };
+        let _ = write!(json, "{comma}{}", id.as_i64());
+    }
+    json + "]"
+}
+
+/// Ids and what belongs to each, already JSON, as a JSON object: `json_each` reads it in one pass.
+pub(crate) fn id_map<T: std::fmt::Display>(entries: impl IntoIterator<Item = (WorkId, T)>) -> String {
+    let mut json = String::from("{");
+    for (id, value) in entries {
+        let comma = if json.len() == 1 { "" } else { "," };
+        let _ = write!(json, "{comma}\"{}\":{value}", id.as_i64());
+    }
+    json + "}"
+}
+
+fn message(row: &SqliteRow) -> Result<Message, Undecodable> {
+    let undecodable = |column| move |_: StoreError| Undecodable { column, complaint: "has an unexpected type".into() };
+    let id: &[u8] = get(row, 1).map_err(undecodable("message_id"))?;
+    let message_id = Uuid::from_slice(id)
+        .map_err(|_| Undecodable { column: "message_id", complaint: "does not have 16 bytes".into() })?;
+    let payload: Vec<u8> = get(row, 3).map_err(undecodable("payload"))?;
+    Parts {
+        message_id,
+        topic: text(row, 2, "topic")?.unwrap_or_default(),
+        payload: Bytes::from(payload),
+        due_at: time(row, 5).map_err(undecodable("due_at"))?,
+        expires_at: time(row, 6).map_err(undecodable("expires_at"))?,
+        priority: i16::try_from(get::<i64>(row, 9).map_err(undecodable("priority"))?).unwrap_or_default(),
+        message_type: text(row, 10, "message_type")?,
+        aggregate_type: text(row, 11, "aggregate_type")?,
+        aggregate_id: text(row, 12, "aggregate_id")?,
+        tenant_id: text(row, 13, "tenant_id")?,
+        message_key: text(row, 14, "message_key")?,
+        correlation_id: text(row, 15, "correlation_id")?,
+        causation_id: text(row, 16, "causation_id")?,
+        content_type: text(row, 17, "content_type")?,
+        headers: text(row, 18, "headers")?,
+        occurred_at: time(row, 19).map_err(undecodable("occurred_at"))?,
+    }
+    .into_message()
+}
+
+/// A text; SQLite itself does not check that it is UTF-8.
+fn text(row: &SqliteRow, index: usize, column: &'static str) -> Result<Option<String>, Undecodable> {
+    let undecodable = || Undecodable { column, complaint: "is not UTF-8".into() };
+    let value = row.try_get_raw(index).map_err(|_| undecodable())?;
+    if value.is_null() {
+        return Ok(None);
+    }
+    <String as Decode<'_, Sqlite>>::decode(value).map(Some).map_err(|_| undecodable())
+}
+
+fn time(row: &SqliteRow, column: usize) -> Result<Option<SystemTime>, StoreError> {
+    Ok(get::<Option<i64>>(row, column)?.map(from_micros))
+}
+
+fn owner(row: &SqliteRow, column: usize) -> Result<Option<OwnerToken>, StoreError> {
+    let bytes: Option<&[u8]> = get(row, column)?;
+    Ok(bytes.and_then(|bytes| Uuid::from_slice(bytes).ok()).and_then(|uuid| OwnerToken::from_uuid(uuid).ok()))
+}
+
+fn counter(row: &SqliteRow, column: usize) -> Result<u32, StoreError> {
+    let count: i64 = get(row, column)?;
+    Ok(u32::try_from(count.max(0)).unwrap_or(u32::MAX))
+}
+
+fn from_micros(micros: i64) -> SystemTime {
+    let distance = Duration::from_micros(micros.unsigned_abs());
+    let at = if micros < 0 {
+        SystemTime::UNIX_EPOCH.checked_sub(distance)
+    } else {
+        SystemTime::UNIX_EPOCH.checked_add(distance)
+    };
+    at.unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_survive_the_way_to_the_table_and_back() {
+        for micros in [0, 1, -1, 1_763_247_600_123_456, 7_258_118_399_999_999] {
+            assert_eq!(to_micros(from_micros(micros)), micros);
+        }
+    }
+
+    #[test]
+    fn lists_and_maps_are_json() {
+        let ids = [1, -2, i64::MAX].map(WorkId::from_i64);
+        assert_eq!(id_list(ids), "[1,-2,9223372036854775807]");
+        assert_eq!(id_list([]), "[]");
+        assert_eq!(id_map(ids.map(|id| (id, 7))), r#"{"1":7,"-2":7,"9223372036854775807":7}"#);
+    }
+}

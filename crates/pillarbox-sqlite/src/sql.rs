@@ -1,0 +1,134 @@
+//! The statements, rendered once for the configured names.
+//!
+//! The files hold the default names, so that each runs as it stands in `sqlite3`. A name is replaced only where it stands
+//! as a whole word, so a configured name that contains a default one does no harm.
+
+use std::sync::Arc;
+
+use pillarbox_core::naming::Naming;
+use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
+
+const DEFAULT_OUTBOX: &str = "pillarbox_outbox";
+const DEFAULT_VERSION: &str = "pillarbox_schema_version";
+
+/// Rows that one enqueue statement can carry, largest first: few texts, so that the driver keeps all of them prepared.
+pub(crate) const ENQUEUE_ROWS: [usize; 5] = [256, 64, 16, 4, 1];
+
+/// The line of `outbox_enqueue.sql` that stands for one message.
+const ENQUEUE_ROW: &str = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+
+macro_rules! statements {
+    ($($name:ident)*) => {
+        /// Every statement, ready to be run.
+        #[derive(Debug)]
+        pub(crate) struct Statements {
+            /// One for each of [`ENQUEUE_ROWS`].
+            pub(crate) enqueue: [SqlStr; ENQUEUE_ROWS.len()],
+            pub(crate) list_done: SqlStr,
+            pub(crate) list_dead: SqlStr,
+            pub(crate) list_waiting: SqlStr,
+            $(pub(crate) $name: SqlStr,)*
+        }
+
+        impl Statements {
+            pub(crate) fn new(naming: &Naming) -> Self {
+                let render = |sql: &str| ready(&rendered(&bare(sql), naming));
+                let enqueue = include_str!("../sql/outbox_enqueue.sql");
+                let list = include_str!("../sql/outbox_list_shelf.sql");
+                Self {
+                    enqueue: ENQUEUE_ROWS.map(|rows| {
+                        render(&enqueue.replace(ENQUEUE_ROW, &[ENQUEUE_ROW].repeat(rows).join(",")))
+                    }),
+                    list_done: render(&list.replace("state = 'dead'", "state = 'done'")),
+                    list_dead: render(list),
+                    list_waiting: render(&list.replace("state = 'dead'", "state = 'pending'")),
+                    $($name: render(include_str!(concat!("../sql/outbox_", stringify!($name), ".sql"))),)*
+                }
+            }
+        }
+    };
+}
+
+statements! {
+    now tick enqueue_delayed leave_live leave_shelf
+    claim claim_look claim_waiting
+    settle_done settle_shelve settle_remove settle_return renew
+    reap_look reap_shelve reap_release reap_waiting purge purge_look
+    topics leases get list_live count_dead replay delete
+}
+
+/// Replaces the default names, wherever they stand as words, by the configured ones, quoted.
+pub(crate) fn rendered(sql: &str, naming: &Naming) -> String {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let mut text = String::with_capacity(sql.len() + 256);
+    let mut rest = sql;
+    while !rest.is_empty() {
+        let word_end = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
+        let (word, after) = rest.split_at(word_end);
+        match renamed(word, naming) {
+            Some(name) => text.extend(["\"", &name, "\""]),
+            None => text.push_str(word),
+        }
+        let gap_end = after.find(is_word).unwrap_or(after.len());
+        text.push_str(&after[..gap_end]);
+        rest = &after[gap_end..];
+    }
+    text
+}
+
+/// A statement without its comments: the driver hashes the text of each call to find what it has prepared.
+fn bare(sql: &str) -> String {
+    sql.lines().filter(|line| !line.starts_with("--")).map(str::trim).collect::<Vec<_>>().join("\n")
+}
+
+/// The name of the table that holds the versions.
+pub(crate) fn version_table(naming: &Naming) -> String {
+    format!("{}_schema_version", naming.schema())
+}
+
+/// A text that was made of our own files and checked names.
+pub(crate) fn ready(sql: &str) -> SqlStr {
+    AssertSqlSafe(Arc::<str>::from(sql)).into_sql_str()
+}
+
+fn renamed(word: &str, naming: &Naming) -> Option<String> {
+    if word == DEFAULT_VERSION {
+        return Some(version_table(naming));
+    }
+    let suffix = word.strip_prefix(DEFAULT_OUTBOX)?;
+    (suffix.is_empty() || suffix.starts_with('_')).then(|| naming.joined() + suffix)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_replaced_as_whole_words_and_quoted() {
+        let naming = Naming::new("app", "pillarbox_outbox").unwrap();
+        let sql =
+            "SELECT x FROM pillarbox_outbox, pillarbox_outbox_shelf, my_pillarbox_outbox, pillarbox_schema_version;";
+        assert_eq!(
+            rendered(sql, &naming),
+            "SELECT x FROM \"app_pillarbox_outbox\", \"app_pillarbox_outbox_shelf\", my_pillarbox_outbox, \
+             \"app_schema_version\";"
+        );
+    }
+
+    /// H53: the configured names leave nothing of the default ones behind.
+    #[test]
+    fn no_statement_keeps_a_default_name() {
+        let statements = format!("{:?}", Statements::new(&Naming::new("app", "mail").unwrap()));
+        let code: String = statements.split("\\n").filter(|line| !line.trim_start().starts_with("--")).collect();
+        assert!(!code.contains("pillarbox"), "{code}");
+    }
+
+    #[test]
+    fn an_enqueue_statement_has_as_many_rows_as_it_says() {
+        let statements = Statements::new(&Naming::default());
+        for (rows, sql) in ENQUEUE_ROWS.into_iter().zip(&statements.enqueue) {
+            assert_eq!(sql.as_str().matches(ENQUEUE_ROW).count(), rows);
+            assert!(sql.as_str().matches('?').count() <= 32_766);
+        }
+    }
+}

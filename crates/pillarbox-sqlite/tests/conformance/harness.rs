@@ -1,0 +1,139 @@
+//! A file of its own for every test.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use pillarbox_core::StoreError;
+use pillarbox_core::naming::Naming;
+use pillarbox_core::store::{Enqueue, EnqueueIn, Enqueued, StoreOptions};
+use pillarbox_sqlite::SqliteStore;
+use pillarbox_testing::Harness;
+use sqlx::sqlite::SqlitePoolOptions;
+use sqlx::{AssertSqlSafe, Sqlite, SqlitePool, Transaction};
+use tempfile::TempDir;
+
+pub(crate) struct SqliteHarness {
+    store: SqliteStore,
+    /// Connections of the user, who is not the store.
+    user: SqlitePool,
+    naming: Naming,
+    directory: TempDir,
+}
+
+impl SqliteHarness {
+    pub(crate) fn file(&self) -> PathBuf {
+        self.directory.path().join("outbox.db")
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("sqlite:{}", self.file().display())
+    }
+
+    pub(crate) fn user(&self) -> &SqlitePool {
+        &self.user
+    }
+
+    /// Runs statements in which `{t}` stands for the name of the outbox table.
+    pub(crate) async fn run(&self, sql: &str) {
+        let sql = sql.replace("{t}", &self.naming.joined());
+        let mut tx = self.user.begin_with("BEGIN IMMEDIATE").await.unwrap();
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *tx).await.unwrap();
+        tx.commit().await.unwrap();
+    }
+
+    /// The number that a query answers, with `{t}` as above.
+    pub(crate) async fn number(&self, sql: &str) -> i64 {
+        let sql = sql.replace("{t}", &self.naming.joined());
+        sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&self.user).await.unwrap()
+    }
+}
+
+impl Harness for SqliteHarness {
+    type Store = SqliteStore;
+    type Transaction = Transaction<'static, Sqlite>;
+
+    async fn start(options: StoreOptions) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}/outbox.db", directory.path().display());
+        // Not the default names: a statement that forgets to use the configured ones is noticed.
+        let naming = Naming::new("test", "mail").unwrap();
+        let store = SqliteStore::connect(&url, StoreOptions { naming: naming.clone(), ..options }).await.unwrap();
+        let user =
+            SqlitePoolOptions::new().max_connections(64).connect_with(SqliteStore::connect_options(&url).unwrap());
+        let user = user.await.unwrap();
+        sqlx::query("CREATE TABLE business (id INTEGER PRIMARY KEY, note BLOB)").execute(&user).await.unwrap();
+        Self { store, user, naming, directory }
+    }
+
+    fn store(&self) -> &SqliteStore {
+        &self.store
+    }
+
+    async fn connect(&self, options: StoreOptions) -> Result<SqliteStore, StoreError> {
+        self.connect_as_is(StoreOptions { naming: self.naming.clone(), ..options }).await
+    }
+
+    async fn connect_as_is(&self, options: StoreOptions) -> Result<SqliteStore, StoreError> {
+        SqliteStore::connect(&self.url(), options).await
+    }
+
+    async fn advance(&self, by: Duration) {
+        let by = by.as_micros();
+        self.run(&format!(
+            "UPDATE {{t}} SET created_at = created_at - {by}, due_at = due_at - {by}, expires_at = expires_at - {by},
+                              locked_until = locked_until - {by};
+             UPDATE {{t}}_shelf SET created_at = created_at - {by}, due_at = due_at - {by},
+                              expires_at = expires_at - {by}, wake_at = wake_at - {by}, settled_at = settled_at - {by};"
+        ))
+        .await;
+    }
+
+    async fn set_schema_version(&self, version: u32) {
+        self.run(&format!(
+            "DELETE FROM test_schema_version WHERE outbox = '{{t}}';
+             INSERT INTO test_schema_version (outbox, version, name) VALUES ('{{t}}', {version}, 'test');"
+        ))
+        .await;
+    }
+
+    async fn insert_foreign_row(&self, topic: &str, headers: Option<&str>) {
+        let columns = if headers.is_some() { "topic, payload, headers" } else { "topic, payload" };
+        let values = if headers.is_some() { "?1, 'foreign', ?2" } else { "?1, 'foreign'" };
+        let sql = format!("INSERT INTO {} ({columns}) VALUES ({values})", self.naming.joined());
+        sqlx::query(AssertSqlSafe(sql)).bind(topic).bind(headers).execute(&self.user).await.unwrap();
+    }
+
+    async fn set_counters(&self, attempts: u32, lost_lease_count: u32) {
+        let (attempts, lost) = (attempts.min(i32::MAX as u32), lost_lease_count.min(i32::MAX as u32));
+        self.run(&format!(
+            "UPDATE {{t}} SET attempts = {attempts}, lost_lease_count = {lost};
+             UPDATE {{t}}_shelf SET attempts = {attempts}, lost_lease_count = {lost};"
+        ))
+        .await;
+    }
+
+    async fn begin(&self) -> Self::Transaction {
+        // Deferred, as a user's plain `begin` is: it writes first and so cannot lose its snapshot.
+        self.user.begin().await.unwrap()
+    }
+
+    async fn enqueue_in(&self, tx: &mut Self::Transaction, enqueue: Enqueue<'_>) -> Result<Vec<Enqueued>, StoreError> {
+        self.store.enqueue_in(tx, enqueue).await
+    }
+
+    async fn write_business_row(&self, tx: &mut Self::Transaction) {
+        sqlx::query("INSERT INTO business (note) VALUES ('x')").execute(&mut **tx).await.unwrap();
+    }
+
+    async fn business_row_count(&self) -> u64 {
+        u64::try_from(self.number("SELECT count(*) FROM business").await).unwrap()
+    }
+
+    async fn commit(&self, tx: Self::Transaction) {
+        tx.commit().await.unwrap();
+    }
+
+    async fn rollback(&self, tx: Self::Transaction) {
+        tx.rollback().await.unwrap();
+    }
+}

@@ -1,0 +1,9 @@
+//! The suite on SQLite, and what only SQLite can do to a message.
+#![expect(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests, not their helpers")]
+
+mod harness;
+mod hazards;
+
+use harness::SqliteHarness;
+
+pillarbox_testing::conformance!(SqliteHarness);

@@ -1,0 +1,76 @@
+//! What is compared, and what a difference looks like.
+
+use std::fmt::{Debug, Write as _};
+
+use super::super::support::*;
+use super::{Handed, Rows, Side, Walk};
+use crate::Harness;
+
+impl<H: Harness> Walk<'_, H> {
+    pub(super) fn label(&self, side: Side, row: WorkId) -> Option<usize> {
+        let is_row = |rows: &Rows| row == if side == Side::Model { rows.model } else { rows.backend };
+        self.rows.iter().find(|(_, rows)| is_row(rows)).map(|(label, _)| *label)
+    }
+
+    pub(super) fn claimed(&self, claimed: &[Claimed], side: Side) -> Vec<String> {
+        let show = |one: &Claimed| {
+            let message = one.message.as_ref().expect("the message can be read");
+            let label = self.labels[&message.id()];
+            assert_eq!(Some(label), self.label(side, one.held.work_id), "the row belongs to the message");
+            format!(
+                "m{label} attempts {} lost {} error {:?} topic {:?}",
+                one.attempts,
+                one.lost_lease_count,
+                one.last_error,
+                message.topic()
+            )
+        };
+        claimed.iter().map(show).collect()
+    }
+
+    pub(super) fn shown(&self, row: &StoredMessage) -> String {
+        let message = row.message.as_ref().expect("the message can be read");
+        let owner = |token: Option<OwnerToken>| token.map(|token| self.owners.iter().position(|one| *one == token));
+        let waits = matches!(row.state, State::Pending | State::Processing) && row.due_at.is_some();
+        format!(
+            "m{} attempts {} lost {} error {:?} owner {:?} held {} settled {} by {:?} waits {waits} receipt {} bytes {} headers {}",
+            self.labels[&message.id()],
+            row.attempts,
+            row.lost_lease_count,
+            row.last_error,
+            owner(row.owner),
+            row.locked_until.is_some(),
+            row.settled_at.is_some(),
+            owner(row.settled_by),
+            row.is_receipt,
+            message.payload().len(),
+            message.get_headers().len(),
+        )
+    }
+
+    pub(super) fn verdicts(&self, asked: &[(Handed, Verdict)]) -> String {
+        asked.iter().fold(String::new(), |mut text, (handed, verdict)| {
+            let label = self.label(Side::Model, handed.rows.model);
+            let _ = write!(text, "[m{label:?} of owner {} {verdict:?}]", handed.owner);
+            text
+        })
+    }
+
+    #[track_caller]
+    pub(super) fn compare<T: Debug + PartialEq>(&mut self, what: &str, model: T, backend: T) {
+        assert!(model == backend, "{}", self.report(what, &model, &backend));
+        self.history.push(format!("{what} -> {model:?}"));
+    }
+
+    pub(super) fn report(&self, what: &str, model: &dyn Debug, backend: &dyn Debug) -> String {
+        let (seed, step) = (self.seed, self.history.len());
+        let package = std::env::var("CARGO_PKG_NAME").unwrap_or_else(|_| "<package>".into());
+        let history = self.history.join("\n  ");
+        format!(
+            "walk {seed} leaves the reference after {step} answers, at: {what}\n\
+             reference: {model:?}\n  backend: {backend:?}\nbefore it:\n  {history}\n\
+             replay it: PILLARBOX_WALK_SEED={seed} cargo nextest run -p {package} walks::shard_{}_",
+            seed % 10
+        )
+    }
+}
