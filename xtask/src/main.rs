@@ -1,6 +1,7 @@
 //! What a developer and the ci machine run: `cargo xtask --help`.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command for people: the terminal is its interface")]
 
+mod bench;
 mod ci;
 mod failure;
 mod packages;
@@ -17,7 +18,7 @@ use clap::{Parser, Subcommand};
 use failure::Outcome;
 
 #[derive(Parser)]
-#[command(name = "cargo xtask", about = "Test services, ci and tidy of Pillarbox")]
+#[command(name = "cargo xtask", about = "Test services, ci, tidy and benchmarks of Pillarbox")]
 struct Cli {
     #[command(subcommand)]
     task: Task,
@@ -25,6 +26,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
+    /// Measure, on private servers with durable commits.
+    Bench(bench::Options),
     /// Everything that must pass before a change lands.
     Ci,
     /// Keep private database servers running between test runs.
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
 
 fn run(task: Task) -> Outcome<()> {
     match task {
+        Task::Bench(options) => bench::run(&options),
         Task::Ci => ci::run(),
         Task::Services(task) => services::run(&task),
         Task::Test(options) => test::run(&options),

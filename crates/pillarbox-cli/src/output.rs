@@ -127,6 +127,7 @@ impl Paint {
 mod tests {
     use super::*;
 
+    /// H62: escape sequences of a stored topic do not reach the terminal.
     #[test]
     fn what_could_steer_a_terminal_is_shown_not_obeyed() {
         let table = [

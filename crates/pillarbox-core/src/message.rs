@@ -8,6 +8,7 @@ use bytes::Bytes;
 use serde::Serialize;
 
 use crate::id::MessageId;
+use crate::parts::Parts;
 use crate::problem::{Invalid, Problem};
 
 /// The aggregate type of messages that belong to no aggregate.
@@ -43,7 +44,8 @@ pub struct Message {
     id: MessageId,
     topic: String,
     message_type: Option<String>,
-    aggregate_type: String,
+    /// None stands for the global aggregate.
+    aggregate_type: Option<String>,
     aggregate_id: Option<String>,
     tenant: Option<String>,
     key: Option<String>,
@@ -65,7 +67,7 @@ impl Message {
             id: MessageId::new(),
             topic: topic.into(),
             message_type: None,
-            aggregate_type: GLOBAL_AGGREGATE.into(),
+            aggregate_type: None,
             aggregate_id: None,
             tenant: None,
             key: None,
@@ -103,7 +105,7 @@ impl Message {
     /// The kind of thing it happened to; [`GLOBAL_AGGREGATE`] unless set.
     #[must_use]
     pub fn aggregate_type(mut self, aggregate_type: impl Into<String>) -> Self {
-        self.aggregate_type = filled(aggregate_type.into()).unwrap_or_else(|| GLOBAL_AGGREGATE.into());
+        self.aggregate_type = filled(aggregate_type.into()).filter(|name| name != GLOBAL_AGGREGATE);
         self
     }
 
@@ -205,6 +207,29 @@ impl Message {
         self
     }
 
+    /// Puts a message together from the columns of a row; nothing is drawn and nothing copied.
+    pub(crate) fn from_parts(id: MessageId, headers: BTreeMap<String, String>, parts: Parts) -> Self {
+        let text = |text: Option<String>| text.and_then(filled);
+        Self {
+            id,
+            topic: parts.topic,
+            message_type: text(parts.message_type),
+            aggregate_type: text(parts.aggregate_type).filter(|name| name != GLOBAL_AGGREGATE),
+            aggregate_id: text(parts.aggregate_id),
+            tenant: text(parts.tenant_id),
+            key: text(parts.message_key),
+            correlation_id: text(parts.correlation_id),
+            causation_id: text(parts.causation_id),
+            headers,
+            content_type: text(parts.content_type),
+            payload: parts.payload,
+            occurred_at: parts.occurred_at.map(truncated),
+            due: parts.due_at.map(truncated).map(When::At),
+            expires: parts.expires_at.map(truncated).map(When::At),
+            priority: parts.priority,
+        }
+    }
+
     /// Checks every field and reports everything that is wrong, before any I/O.
     pub fn validate(&self, limits: &Limits) -> Result<(), Invalid> {
         let mut problems = Vec::new();
@@ -233,7 +258,7 @@ impl Message {
         [
             ("topic", Some(self.topic.as_str())),
             ("message_type", self.message_type.as_deref()),
-            ("aggregate_type", Some(self.aggregate_type.as_str())),
+            ("aggregate_type", self.aggregate_type.as_deref()),
             ("aggregate_id", self.aggregate_id.as_deref()),
             ("tenant", self.tenant.as_deref()),
             ("key", self.key.as_deref()),
@@ -265,7 +290,7 @@ impl Message {
 
     /// The kind of thing it happened to.
     pub fn get_aggregate_type(&self) -> &str {
-        &self.aggregate_type
+        self.aggregate_type.as_deref().unwrap_or(GLOBAL_AGGREGATE)
     }
 
     /// Which thing it happened to.

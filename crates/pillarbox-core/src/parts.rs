@@ -54,28 +54,7 @@ impl Parts {
         let id = MessageId::from_uuid(self.message_id)
             .map_err(|_| Undecodable { column: "message_id", complaint: "is the nil UUID".into() })?;
         let headers = self.headers.as_deref().map(read_headers).transpose()?.unwrap_or_default();
-        let mut message = Message::new(self.topic, self.payload)
-            .with_id(id)
-            .message_type(self.message_type.unwrap_or_default())
-            .aggregate_type(self.aggregate_type.unwrap_or_default())
-            .aggregate_id(self.aggregate_id.unwrap_or_default())
-            .tenant(self.tenant_id.unwrap_or_default())
-            .key(self.message_key.unwrap_or_default())
-            .correlation_id(self.correlation_id.unwrap_or_default())
-            .causation_id(self.causation_id.unwrap_or_default())
-            .content_type(self.content_type.unwrap_or_default())
-            .headers(headers)
-            .priority(self.priority);
-        if let Some(at) = self.occurred_at {
-            message = message.occurred_at(at);
-        }
-        if let Some(at) = self.due_at {
-            message = message.due_at(at);
-        }
-        if let Some(at) = self.expires_at {
-            message = message.expires_at(at);
-        }
-        Ok(message)
+        Ok(Message::from_parts(id, headers, self))
     }
 }
 

@@ -189,6 +189,10 @@ impl<'a> Enqueue<'a> {
 
     /// What is to be stored, each id once: of two messages with one id the first counts.
     pub fn distinct(&self) -> Vec<&'a Message> {
+        // Ids that were drawn one after the other rise, and so are distinct.
+        if self.messages.is_sorted_by(|before, after| before.id() < after.id()) {
+            return self.messages.iter().collect();
+        }
         let mut seen = HashSet::with_capacity(self.messages.len());
         self.messages.iter().filter(|message| seen.insert(message.id())).collect()
     }
@@ -405,6 +409,14 @@ impl<'a, T> GuardPlan<'a, T> {
         self.rows.is_empty()
     }
 
+    /// One answer per entry when every row changed.
+    pub fn all_applied(&self) -> Vec<Settled> {
+        if self.rows.len() == self.asked.len() {
+            return vec![Settled::Applied; self.asked.len()];
+        }
+        self.answers(self.asked.iter().map(|held| held.work_id))
+    }
+
     /// One answer per entry, from the rows that changed.
     pub fn answers(&self, applied: impl IntoIterator<Item = WorkId>) -> Vec<Settled> {
         let mut applied: HashSet<WorkId> = applied.into_iter().collect();
@@ -423,15 +435,15 @@ pub fn enqueue_answers(
     enqueue: &Enqueue<'_>,
     stored: impl IntoIterator<Item = (MessageId, Placement)>,
 ) -> Vec<Enqueued> {
+    let stored: Vec<_> = stored.into_iter().collect();
+    let messages = enqueue.messages();
+    // Most batches are new as a whole and come back as they went.
+    if stored.len() == messages.len() && stored.iter().zip(messages).all(|((id, _), message)| *id == message.id()) {
+        return stored.into_iter().map(|(message_id, placement)| Enqueued { message_id, placement }).collect();
+    }
     let mut stored: HashMap<MessageId, Placement> = stored.into_iter().collect();
-    enqueue
-        .messages()
-        .iter()
-        .map(|message| Enqueued {
-            message_id: message.id(),
-            placement: stored.remove(&message.id()).unwrap_or(Placement::Duplicate),
-        })
-        .collect()
+    let mut answer = |id: MessageId| stored.remove(&id).unwrap_or(Placement::Duplicate);
+    messages.iter().map(|message| Enqueued { message_id: message.id(), placement: answer(message.id()) }).collect()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 -- The outbox: a small hot table of what can be claimed or is leased, and a shelf for all that nobody may claim now.
 -- Leases change on every claim, so no index may hold a lease or due column of the hot table: the changes stay HOT
--- updates within their page, for which the fill factor leaves room (a leased row is 24 bytes longer). The shelf never gets in a claim's way, however
--- many messages are scheduled, done or dead.
+-- updates within their page, for which the fill factor leaves room (a leased row is 24 bytes longer). The shelf never
+-- gets in a claim's way, however many messages are scheduled, done or dead.
 CREATE SEQUENCE IF NOT EXISTS pillarbox.outbox_id;
 
 CREATE TABLE IF NOT EXISTS pillarbox.outbox (

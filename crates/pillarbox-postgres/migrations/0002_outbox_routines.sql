@@ -14,6 +14,8 @@ CREATE OR REPLACE FUNCTION pillarbox.outbox_store(
     text[], timestamptz[], smallint[], uuid, bigint, bigint)
 RETURNS TABLE (work_id bigint, stored_id uuid, is_leased boolean) LANGUAGE plpgsql
     SET enable_seqscan = off
+    SET enable_bitmapscan = off
+    SET enable_sort = off
     SET enable_hashjoin = off
     SET enable_mergejoin = off
     SET plan_cache_mode = force_generic_plan
@@ -64,11 +66,47 @@ BEGIN
     CROSS JOIN (SELECT moment AS now) AS clock
     CROSS JOIN LATERAL (
         SELECT expiry.expires_at, $17 IS NOT NULL AND (expiry.expires_at IS NULL OR expiry.expires_at > clock.now) AS leased
-        FROM (SELECT coalesce(input.expires_at, clock.now + input.expires_after * interval '1 microsecond')) AS expiry (expires_at)
+        FROM (
+            SELECT coalesce(input.expires_at, clock.now + input.expires_after * interval '1 microsecond')
+        ) AS expiry (expires_at)
     ) AS due
     WHERE NOT EXISTS (SELECT FROM pillarbox.outbox_shelf AS shelf WHERE shelf.message_id = input.message_id)
     ON CONFLICT (message_id) DO NOTHING
     RETURNING id, message_id, owner_token IS NOT NULL AS leased;
+END $$;
+
+-- Stores one message that is due at once: what most transactions do, so it goes without arrays. Same arguments otherwise.
+CREATE OR REPLACE FUNCTION pillarbox.outbox_store_one(
+    uuid, text, bytea, bigint, timestamptz, text, text, text, text, text, text, text, text, text, timestamptz, smallint,
+    uuid, bigint, bigint)
+RETURNS TABLE (work_id bigint, stored_id uuid, is_leased boolean) LANGUAGE plpgsql
+    SET enable_seqscan = off
+    SET enable_bitmapscan = off
+    SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    moment timestamptz := clock_timestamp();
+    expiry timestamptz := coalesce($5, moment + $4 * interval '1 microsecond');
+    leased boolean := $17 IS NOT NULL AND (expiry IS NULL OR expiry > moment);
+BEGIN
+    IF $1 IS NULL THEN
+        RAISE EXCEPTION 'this call was meant for another outbox' USING ERRCODE = 'invalid_sql_statement_name';
+    END IF;
+    PERFORM FROM pillarbox.outbox_shelf AS shelf WHERE shelf.message_id = $1 LIMIT 1;
+    IF FOUND THEN
+        RETURN;
+    END IF;
+    RETURN QUERY
+    INSERT INTO pillarbox.outbox (
+        message_id, topic, payload, created_at, expires_at, owner_token, locked_until, fence, attempts, message_type,
+        aggregate_type, aggregate_id, tenant_id, message_key, correlation_id, causation_id, content_type, headers,
+        occurred_at, priority)
+    VALUES (
+        $1, $2, $3, moment, expiry, CASE WHEN leased THEN $17 END,
+        CASE WHEN leased THEN moment + $18 * interval '1 microsecond' END, CASE WHEN leased THEN $19 ELSE 0 END,
+        CASE WHEN leased THEN 1 ELSE 0 END, $6, $7, $8, $9, $10, $11, $12, $13, $14::jsonb, $15, coalesce($16, 0))
+    ON CONFLICT (message_id) DO NOTHING
+    RETURNING id, message_id, leased;
 END $$;
 
 -- Stores a batch of which some messages may have to wait: these go to the shelf, the others to the hot table. The
@@ -79,6 +117,8 @@ CREATE OR REPLACE FUNCTION pillarbox.outbox_store_delayed(
     bigint[], timestamptz[])
 RETURNS TABLE (work_id bigint, stored_id uuid, is_leased boolean) LANGUAGE plpgsql
     SET enable_seqscan = off
+    SET enable_bitmapscan = off
+    SET enable_sort = off
     SET enable_hashjoin = off
     SET enable_mergejoin = off
     SET plan_cache_mode = force_generic_plan
@@ -124,7 +164,9 @@ BEGIN
             message_type, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id, causation_id, content_type,
             headers::jsonb, occurred_at, coalesce(priority, 0)
         FROM input
-        CROSS JOIN LATERAL (SELECT $17 IS NOT NULL AND (input.expires_at IS NULL OR input.expires_at > input.now)) AS born (leased)
+        CROSS JOIN LATERAL (
+            SELECT $17 IS NOT NULL AND (input.expires_at IS NULL OR input.expires_at > input.now)
+        ) AS born (leased)
         WHERE input.due_at IS NULL OR input.due_at <= input.now
         ON CONFLICT (message_id) DO NOTHING
         RETURNING id, message_id, owner_token IS NOT NULL AS leased
@@ -149,128 +191,129 @@ END $$;
 -- Claims up to $4 messages for owner $1 with fence $2 for $3 microseconds: waiting ones whose time has come, moved over
 -- from the shelf, then the lowest ready ones above the floor $5. The rows are addressed by ctid = ANY(ARRAY(...)): the
 -- limit holds and the update stays HOT. Leases that ran out count as lost, up to $6 of them; more is left to the reaper.
--- While nobody waits on the shelf, which is most of the time, one plain update does. The rows come in no certain order.
+-- The rows come in no certain order.
 CREATE OR REPLACE FUNCTION pillarbox.outbox_claim(uuid, bigint, bigint, bigint, bigint, integer)
 RETURNS SETOF pillarbox.outbox LANGUAGE plpgsql
     SET enable_seqscan = off
+    SET enable_bitmapscan = off
+    SET enable_sort = off
     SET enable_hashjoin = off
     SET enable_mergejoin = off
     SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     moment timestamptz := clock_timestamp();
+    woken_count bigint := 0;
 BEGIN
     IF $1 IS NULL THEN
         RAISE EXCEPTION 'this call was meant for another outbox' USING ERRCODE = 'invalid_sql_statement_name';
     END IF;
-    IF NOT EXISTS (
+    IF EXISTS (
         SELECT FROM pillarbox.outbox_shelf AS shelf
         WHERE shelf.state = 'pending' AND shelf.wake_at <= moment
         ORDER BY shelf.wake_at LIMIT 1)
     THEN
         RETURN QUERY
-        UPDATE pillarbox.outbox AS live
-        SET owner_token = $1, fence = $2, locked_until = moment + $3 * interval '1 microsecond',
-            attempts = least(live.attempts, 2147483646) + 1,
-            lost_lease_count = CASE WHEN live.owner_token IS NULL THEN live.lost_lease_count
-                                    ELSE least(live.lost_lease_count, 2147483646) + 1 END
-        WHERE live.ctid = ANY (ARRAY(
-            SELECT ready.ctid FROM pillarbox.outbox AS ready
-            WHERE ready.id > $5
-              AND (ready.due_at IS NULL OR ready.due_at <= moment)
-              AND (ready.expires_at IS NULL OR ready.expires_at > moment)
-              AND (ready.owner_token IS NULL OR (ready.locked_until <= moment AND ready.lost_lease_count < $6))
-            ORDER BY ready.id
+        WITH due AS MATERIALIZED (
+            SELECT shelf.ctid AS tid FROM pillarbox.outbox_shelf AS shelf
+            WHERE shelf.state = 'pending' AND shelf.wake_at <= moment AND shelf.due_at <= moment
+              AND (shelf.expires_at IS NULL OR shelf.expires_at > moment)
+            ORDER BY shelf.wake_at, shelf.id
             LIMIT $4
-            FOR NO KEY UPDATE SKIP LOCKED))
-        RETURNING live.*;
-        RETURN;
+            FOR UPDATE SKIP LOCKED
+        ),
+        woken AS (
+            DELETE FROM pillarbox.outbox_shelf WHERE ctid = ANY (ARRAY(SELECT tid FROM due)) RETURNING *
+        )
+        INSERT INTO pillarbox.outbox (
+            id, message_id, topic, payload, created_at, attempts, lost_lease_count, priority, due_at, expires_at,
+            occurred_at, message_type, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id,
+            causation_id, content_type, headers, last_error, owner_token, fence, locked_until)
+        SELECT
+            id, message_id, topic, payload, created_at, least(attempts, 2147483646) + 1, lost_lease_count, priority,
+            due_at, expires_at, occurred_at, message_type, aggregate_type, aggregate_id, tenant_id, message_key,
+            correlation_id, causation_id, content_type, headers, last_error, $1, $2,
+            moment + $3 * interval '1 microsecond'
+        FROM woken
+        ON CONFLICT (message_id) DO NOTHING
+        RETURNING *;
+        GET DIAGNOSTICS woken_count = ROW_COUNT;
     END IF;
     RETURN QUERY
-    WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now),
-    due AS MATERIALIZED (
-        SELECT shelf.ctid AS tid FROM pillarbox.outbox_shelf AS shelf
-        WHERE shelf.state = 'pending'
-          AND shelf.wake_at <= (SELECT now FROM clock)
-          AND shelf.due_at <= (SELECT now FROM clock)
-          AND (shelf.expires_at IS NULL OR shelf.expires_at > (SELECT now FROM clock))
-        ORDER BY shelf.wake_at, shelf.id
-        LIMIT $4
-        FOR UPDATE SKIP LOCKED
-    ),
-    woken AS (
-        DELETE FROM pillarbox.outbox_shelf
-        WHERE EXISTS (SELECT FROM due) AND ctid = ANY (ARRAY(SELECT tid FROM due))
-        RETURNING *
-    ),
-    moved AS (
-        INSERT INTO pillarbox.outbox (
-            id, message_id, topic, payload, created_at, attempts, lost_lease_count, priority, due_at, expires_at, occurred_at,
-            message_type, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id, causation_id, content_type,
-            headers, last_error, owner_token, fence, locked_until)
-        SELECT
-            woken.id, message_id, topic, payload, created_at, least(attempts, 2147483646) + 1, lost_lease_count, priority, due_at,
-            expires_at, occurred_at, message_type, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id,
-            causation_id, content_type, headers, last_error, $1, $2, clock.now + $3 * interval '1 microsecond'
-        FROM woken, clock
-        ON CONFLICT (message_id) DO NOTHING
-        RETURNING *
-    ),
-    taken AS (
-        UPDATE pillarbox.outbox AS live
-        SET owner_token = $1, fence = $2, locked_until = (SELECT now FROM clock) + $3 * interval '1 microsecond',
-            attempts = least(live.attempts, 2147483646) + 1,
-            lost_lease_count = CASE WHEN live.owner_token IS NULL THEN live.lost_lease_count
-                                    ELSE least(live.lost_lease_count, 2147483646) + 1 END
-        WHERE live.ctid = ANY (ARRAY(
-            SELECT ready.ctid FROM pillarbox.outbox AS ready
-            WHERE ready.id > $5
-              AND (ready.due_at IS NULL OR ready.due_at <= (SELECT now FROM clock))
-              AND (ready.expires_at IS NULL OR ready.expires_at > (SELECT now FROM clock))
-              AND (ready.owner_token IS NULL
-                   OR (ready.locked_until <= (SELECT now FROM clock) AND ready.lost_lease_count < $6))
-            ORDER BY ready.id
-            LIMIT $4 - (SELECT count(*) FROM woken)
-            FOR NO KEY UPDATE SKIP LOCKED))
-        RETURNING *
-    )
-    SELECT * FROM taken UNION ALL SELECT * FROM moved;
+    UPDATE pillarbox.outbox AS live
+    SET owner_token = $1, fence = $2, locked_until = moment + $3 * interval '1 microsecond',
+        attempts = least(live.attempts, 2147483646) + 1,
+        lost_lease_count = CASE WHEN live.owner_token IS NULL THEN live.lost_lease_count
+                                ELSE least(live.lost_lease_count, 2147483646) + 1 END
+    WHERE live.ctid = ANY (ARRAY(
+        SELECT ready.ctid FROM pillarbox.outbox AS ready
+        WHERE ready.id > $5
+          AND (ready.due_at IS NULL OR ready.due_at <= moment)
+          AND (ready.expires_at IS NULL OR ready.expires_at > moment)
+          AND (ready.owner_token IS NULL OR (ready.locked_until <= moment AND ready.lost_lease_count < $6))
+        ORDER BY ready.id
+        LIMIT $4 - woken_count
+        FOR NO KEY UPDATE SKIP LOCKED))
+    RETURNING live.*;
 END $$;
 
 -- Applies verdicts ($3: 0 ack, 1 fail, 2 abandon, 3 release), each only under the very claim it names: same row ($1), fence
 -- ($2) and owner ($6). What leaves the hot table goes to the shelf; what is due again at once stays where it is. $4 are
 -- delays, $5 reasons. $7 says what is left of an acknowledged message: 0 nothing, 1 a receipt, 2 all of it.
--- Batches that were all acknowledged, which is most of them, have statements of their own: half the work.
+-- Batches that were all acknowledged, which is most of them, have statements of their own: half the work. Answers the rows
+-- that changed, or NULL when all did: nobody needs five hundred rows to hear that all went well.
 CREATE OR REPLACE FUNCTION pillarbox.outbox_settle(bigint[], bigint[], smallint[], bigint[], text[], uuid, smallint)
-RETURNS SETOF bigint LANGUAGE plpgsql
+RETURNS bigint[] LANGUAGE plpgsql
     SET enable_seqscan = off
+    SET enable_bitmapscan = off
+    SET enable_sort = off
     SET enable_hashjoin = off
     SET enable_mergejoin = off
     SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     moment timestamptz := clock_timestamp();
+    applied bigint[];
 BEGIN
     IF $6 IS NULL THEN
         RAISE EXCEPTION 'this call was meant for another outbox' USING ERRCODE = 'invalid_sql_statement_name';
     END IF;
     IF 0 = ALL ($3) AND $7 = 0 THEN
-        RETURN QUERY
-        DELETE FROM pillarbox.outbox AS live
-        USING unnest($1, $2) AS held (id, fence)
-        WHERE live.id = held.id AND live.fence = held.fence AND live.owner_token = $6
-        RETURNING live.id;
-        RETURN;
-    END IF;
-    IF 0 = ALL ($3) AND $7 = 2 THEN
-        RETURN QUERY
+        WITH gone AS (
+            DELETE FROM pillarbox.outbox AS live
+            USING unnest($1, $2) AS held (id, fence)
+            WHERE live.id = held.id AND live.fence = held.fence AND live.owner_token = $6
+            RETURNING live.id
+        )
+        SELECT array_agg(id) INTO applied FROM gone;
+    ELSIF 0 = ALL ($3) AND $7 = 1 THEN
+        WITH gone AS (
+            DELETE FROM pillarbox.outbox AS live
+            USING unnest($1, $2) AS held (id, fence)
+            WHERE live.id = held.id AND live.fence = held.fence AND live.owner_token = $6
+            RETURNING live.id, live.message_id, live.topic, live.message_type, live.created_at, live.attempts,
+                live.lost_lease_count, live.priority, live.due_at, live.expires_at
+        ),
+        shelved AS (
+            INSERT INTO pillarbox.outbox_shelf (
+            id, message_id, state, is_receipt, topic, message_type, created_at, attempts, lost_lease_count, priority,
+            settled_at, settled_by, due_at, expires_at, payload)
+        SELECT
+            id, message_id, 'done', true, topic, message_type, created_at, attempts, lost_lease_count, priority,
+            moment, $6, due_at, expires_at, ''
+            FROM gone
+            RETURNING id
+        )
+        SELECT array_agg(id) INTO applied FROM shelved;
+    ELSIF 0 = ALL ($3) AND $7 = 2 THEN
         WITH gone AS (
             DELETE FROM pillarbox.outbox AS live
             USING unnest($1, $2) AS held (id, fence)
             WHERE live.id = held.id AND live.fence = held.fence AND live.owner_token = $6
             RETURNING live.*
-        )
-        INSERT INTO pillarbox.outbox_shelf (
+        ),
+        shelved AS (
+            INSERT INTO pillarbox.outbox_shelf (
             id, message_id, state, topic, message_type, created_at, attempts, lost_lease_count, priority, settled_at,
             settled_by, due_at, expires_at, occurred_at, aggregate_type, aggregate_id, tenant_id, message_key,
             correlation_id, causation_id, content_type, headers, last_error, payload)
@@ -278,68 +321,70 @@ BEGIN
             id, message_id, 'done', topic, message_type, created_at, attempts, lost_lease_count, priority, moment,
             owner_token, due_at, expires_at, occurred_at, aggregate_type, aggregate_id, tenant_id, message_key,
             correlation_id, causation_id, content_type, headers, last_error, payload
-        FROM gone
-        RETURNING id;
-        RETURN;
+            FROM gone
+            RETURNING id
+        )
+        SELECT array_agg(id) INTO applied FROM shelved;
+    ELSE
+        WITH verdict AS MATERIALIZED (
+            SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::bigint[], $5::text[])
+                AS v (id, fence, code, delay, reason)
+        ),
+        gone AS (
+            DELETE FROM pillarbox.outbox AS live
+            USING verdict
+            WHERE live.id = verdict.id AND live.fence = verdict.fence AND live.owner_token = $6
+              AND (verdict.code < 2 OR verdict.delay > 0)
+            RETURNING live.*, verdict.code, verdict.delay, verdict.reason
+        ),
+        shelved AS (
+            INSERT INTO pillarbox.outbox_shelf (
+                id, message_id, state, is_receipt, topic, message_type, created_at, attempts, lost_lease_count, priority,
+                settled_at, settled_by, due_at, wake_at, expires_at, occurred_at, aggregate_type, aggregate_id, tenant_id,
+                message_key, correlation_id, causation_id, content_type, headers, last_error, payload)
+            SELECT
+                id, message_id, CASE code WHEN 0 THEN 'done' WHEN 1 THEN 'dead' ELSE 'pending' END, thin,
+                topic, message_type, created_at,
+                CASE WHEN code = 3 THEN greatest(attempts - 1, 0) ELSE attempts END, lost_lease_count, priority,
+                CASE WHEN code < 2 THEN moment END, CASE WHEN code < 2 THEN owner_token END,
+                CASE WHEN code < 2 THEN due_at ELSE again_at END,
+                CASE WHEN code >= 2 THEN least(again_at, expires_at) END,
+                expires_at,
+                CASE WHEN NOT thin THEN occurred_at END,
+                CASE WHEN NOT thin THEN aggregate_type END,
+                CASE WHEN NOT thin THEN aggregate_id END,
+                CASE WHEN NOT thin THEN tenant_id END,
+                CASE WHEN NOT thin THEN message_key END,
+                CASE WHEN NOT thin THEN correlation_id END,
+                CASE WHEN NOT thin THEN causation_id END,
+                CASE WHEN NOT thin THEN content_type END,
+                CASE WHEN NOT thin THEN headers END,
+                CASE WHEN NOT thin THEN coalesce(reason, last_error) END,
+                CASE WHEN thin THEN ''::bytea ELSE payload END
+            FROM gone
+            CROSS JOIN LATERAL (
+                SELECT code = 0 AND $7 = 1, moment + delay * interval '1 microsecond'
+            ) AS fate (thin, again_at)
+            WHERE code > 0 OR $7 > 0
+            ON CONFLICT (message_id) WHERE state = 'pending' DO NOTHING
+        ),
+        back AS (
+            UPDATE pillarbox.outbox AS live
+            SET owner_token = NULL, locked_until = NULL, fence = 0, due_at = NULL,
+                attempts = CASE WHEN verdict.code = 3 THEN greatest(live.attempts - 1, 0) ELSE live.attempts END,
+                last_error = coalesce(verdict.reason, live.last_error)
+            FROM verdict
+            WHERE live.id = verdict.id AND live.fence = verdict.fence AND live.owner_token = $6
+              AND verdict.code >= 2 AND verdict.delay = 0
+            RETURNING live.id
+        )
+        SELECT array_agg(id) INTO applied FROM (SELECT id FROM gone UNION ALL SELECT id FROM back) AS changed;
     END IF;
-    RETURN QUERY
-    WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now),
-    verdict AS MATERIALIZED (
-        SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::bigint[], $5::text[])
-            AS v (id, fence, code, delay, reason)
-    ),
-    gone AS (
-        DELETE FROM pillarbox.outbox AS live
-        USING verdict
-        WHERE live.id = verdict.id AND live.fence = verdict.fence AND live.owner_token = $6
-          AND (verdict.code < 2 OR verdict.delay > 0)
-        RETURNING live.*, verdict.code, verdict.delay, verdict.reason
-    ),
-    shelved AS (
-        INSERT INTO pillarbox.outbox_shelf (
-            id, message_id, state, is_receipt, topic, message_type, created_at, attempts, lost_lease_count, priority,
-            settled_at, settled_by, due_at, wake_at, expires_at, occurred_at, aggregate_type, aggregate_id, tenant_id,
-            message_key, correlation_id, causation_id, content_type, headers, last_error, payload)
-        SELECT
-            id, message_id, CASE code WHEN 0 THEN 'done' WHEN 1 THEN 'dead' ELSE 'pending' END, thin,
-            topic, message_type, created_at,
-            CASE WHEN code = 3 THEN greatest(attempts - 1, 0) ELSE attempts END, lost_lease_count, priority,
-            CASE WHEN code < 2 THEN now END, CASE WHEN code < 2 THEN owner_token END,
-            CASE WHEN code < 2 THEN due_at ELSE again_at END,
-            CASE WHEN code >= 2 THEN least(again_at, expires_at) END,
-            expires_at,
-            CASE WHEN NOT thin THEN occurred_at END,
-            CASE WHEN NOT thin THEN aggregate_type END,
-            CASE WHEN NOT thin THEN aggregate_id END,
-            CASE WHEN NOT thin THEN tenant_id END,
-            CASE WHEN NOT thin THEN message_key END,
-            CASE WHEN NOT thin THEN correlation_id END,
-            CASE WHEN NOT thin THEN causation_id END,
-            CASE WHEN NOT thin THEN content_type END,
-            CASE WHEN NOT thin THEN headers END,
-            CASE WHEN NOT thin THEN coalesce(reason, last_error) END,
-            CASE WHEN thin THEN ''::bytea ELSE payload END
-        FROM gone
-        CROSS JOIN clock
-        CROSS JOIN LATERAL (SELECT code = 0 AND $7::smallint = 1, clock.now + delay * interval '1 microsecond') AS fate (thin, again_at)
-        WHERE code > 0 OR $7::smallint > 0
-        ON CONFLICT (message_id) WHERE state = 'pending' DO NOTHING
-    ),
-    back AS (
-        UPDATE pillarbox.outbox AS live
-        SET owner_token = NULL, locked_until = NULL, fence = 0, due_at = NULL,
-            attempts = CASE WHEN verdict.code = 3 THEN greatest(live.attempts - 1, 0) ELSE live.attempts END,
-            last_error = coalesce(verdict.reason, live.last_error)
-        FROM verdict
-        WHERE live.id = verdict.id AND live.fence = verdict.fence AND live.owner_token = $6
-          AND verdict.code >= 2 AND verdict.delay = 0
-        RETURNING live.id
-    )
-    SELECT id FROM gone UNION ALL SELECT id FROM back;
+    RETURN CASE WHEN cardinality(applied) = cardinality($1) THEN NULL ELSE coalesce(applied, '{}') END;
 END $$;
 
 -- Settles one batch ($7 to $12) and claims the next one ($1 to $6): one round trip, one transaction. The first row is no
--- message: its id is 0, and its headers are the ids that were settled.
+-- message: its id is 0, and its headers are what outbox_settle answers.
 CREATE OR REPLACE FUNCTION pillarbox.outbox_exchange(
     uuid, bigint, bigint, bigint, bigint, integer, bigint[], bigint[], smallint[], bigint[], text[], smallint)
 RETURNS SETOF pillarbox.outbox LANGUAGE plpgsql AS $$
@@ -347,7 +392,7 @@ DECLARE
     answer pillarbox.outbox;
 BEGIN
     answer.id := 0;
-    answer.headers := to_jsonb(ARRAY(SELECT pillarbox.outbox_settle($7, $8, $9, $10, $11, $1, $12)));
+    answer.headers := to_jsonb(pillarbox.outbox_settle($7, $8, $9, $10, $11, $1, $12));
     RETURN NEXT answer;
     RETURN QUERY SELECT * FROM pillarbox.outbox_claim($1, $2, $3, $4, $5, $6);
 END $$;
@@ -416,15 +461,16 @@ BEGIN
     SELECT array_agg(live.id ORDER BY live.id), array_agg(live.fence ORDER BY live.id) INTO held, fences
     FROM pillarbox.outbox AS live
     WHERE live.id = ANY (ids) AND live.owner_token = owner;
-    RETURN (
-        SELECT count(*) FROM pillarbox.outbox_settle(
-            held, fences, array_fill(code, ARRAY[coalesce(cardinality(held), 0)]),
-            coalesce(delays, ARRAY(
-                -- Two to the power of the attempts in seconds, at most a minute.
-                SELECT (least(2 ^ least(live.attempts, 6), 60) * 1000000)::bigint
-                FROM pillarbox.outbox AS live WHERE live.id = ANY (held) ORDER BY live.id)),
-            array_fill(nullif(left(reason, 4000), ''), ARRAY[coalesce(cardinality(held), 0)]),
-            owner, 2::smallint));
+    IF held IS NULL THEN
+        RETURN 0;
+    END IF;
+    RETURN coalesce(cardinality(pillarbox.outbox_settle(
+        held, fences, array_fill(code, ARRAY[cardinality(held)]),
+        coalesce(delays[1:cardinality(held)], ARRAY(
+            -- Two to the power of the attempts in seconds, at most a minute.
+            SELECT (least(2 ^ least(live.attempts, 6), 60) * 1000000)::bigint
+            FROM pillarbox.outbox AS live WHERE live.id = ANY (held) ORDER BY live.id)),
+        array_fill(nullif(left(reason, 4000), ''), ARRAY[cardinality(held)]), owner, 2::smallint)), cardinality(held));
 END $$;
 
 -- The messages are done, and kept as long as the library's retention says.
@@ -443,7 +489,8 @@ RETURNS integer LANGUAGE sql AS $$
 $$;
 
 -- The messages are dead.
-CREATE OR REPLACE FUNCTION pillarbox.fail(owner uuid, ids bigint[], reason text DEFAULT NULL) RETURNS integer LANGUAGE sql AS $$
+CREATE OR REPLACE FUNCTION pillarbox.fail(owner uuid, ids bigint[], reason text DEFAULT NULL)
+RETURNS integer LANGUAGE sql AS $$
     SELECT pillarbox.outbox_settle_all(owner, ids, 1::smallint, array_fill(0::bigint, ARRAY[cardinality(ids)]), reason)
 $$;
 

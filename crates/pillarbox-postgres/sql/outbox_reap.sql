@@ -57,7 +57,8 @@ overslept AS (
     WHERE $1 = 0
       AND ctid = ANY (ARRAY(
         SELECT shelf.ctid FROM pillarbox.outbox_shelf AS shelf
-        WHERE shelf.state = 'pending' AND shelf.wake_at <= (SELECT now FROM clock) AND shelf.expires_at <= (SELECT now FROM clock)
+        WHERE shelf.state = 'pending' AND shelf.wake_at <= (SELECT now FROM clock)
+          AND shelf.expires_at <= (SELECT now FROM clock)
         ORDER BY shelf.wake_at, shelf.id
         LIMIT $2
         FOR UPDATE SKIP LOCKED))

@@ -57,8 +57,8 @@ impl OpenTransaction<PostgresStore> for &mut Transaction<'_, Postgres> {
 pub(crate) async fn standalone(store: &PostgresStore, enqueue: Enqueue<'_>) -> Result<Vec<Enqueued>, StoreError> {
     let messages = enqueue.distinct();
     if let [chunk] = chunks(&messages)[..] {
-        let (sql, columns) = Columns::of(store, chunk);
-        let rows = store.fetch(sql, |query| columns.bind(query, enqueue.lease())).await?;
+        let insert = Insert::of(store, chunk, enqueue.lease());
+        let rows = store.fetch(insert.statement, |query| insert.bind(query)).await?;
         return answers(&enqueue, &rows);
     }
     let (store, owned, lease) = (store.clone(), enqueue.messages().to_vec(), enqueue.lease());
@@ -81,8 +81,8 @@ async fn insert_all(
     let messages = enqueue.distinct();
     let mut rows = Vec::with_capacity(messages.len());
     for chunk in chunks(&messages) {
-        let (sql, columns) = Columns::of(store, chunk);
-        let query = store.query(sql, |query| columns.bind(query, enqueue.lease()));
+        let insert = Insert::of(store, chunk, enqueue.lease());
+        let query = store.query(insert.statement, |query| insert.bind(query));
         let stored = query.fetch_all(&mut *connection).await.map_err(store_error);
         if stored.as_ref().is_err_and(is_foreign_connection) {
             // This transaction is lost; the next one will be served.
@@ -125,6 +125,66 @@ fn chunks<'a, 'm>(messages: &'a [&'m Message]) -> Vec<&'a [&'m Message]> {
     chunks
 }
 
+/// The statement for a batch, and what it binds.
+struct Insert<'s, 'm> {
+    statement: &'s Statement,
+    rows: Rows<'m>,
+    lease: Option<Lease>,
+}
+
+enum Rows<'m> {
+    One(&'m Message),
+    Many(Box<Columns<'m>>),
+}
+
+impl<'s, 'm> Insert<'s, 'm> {
+    fn of(store: &'s PostgresStore, messages: &[&'m Message], lease: Option<Lease>) -> Self {
+        let sql = store.sql();
+        let delayed = messages.iter().any(|message| message.is_delayed());
+        let (statement, rows) = match messages {
+            [message] if !delayed => (&sql.enqueue_one, Rows::One(message)),
+            _ if delayed => (&sql.enqueue_delayed, Rows::Many(Box::new(Columns::of(messages, true)))),
+            _ => (&sql.enqueue, Rows::Many(Box::new(Columns::of(messages, false)))),
+        };
+        Self { statement, rows, lease }
+    }
+
+    fn bind(&self, query: PgQuery) -> PgQuery {
+        let query = match &self.rows {
+            Rows::One(message) => bind_one(query, message),
+            Rows::Many(columns) => columns.bind(query),
+        };
+        let query = query
+            .bind(self.lease.map(|lease| lease.owner().as_uuid()))
+            .bind(self.lease.map(|lease| micros(lease.duration())))
+            .bind(self.lease.map(|lease| lease.fence().as_i64()));
+        match &self.rows {
+            Rows::Many(columns) => columns.bind_due(query),
+            Rows::One(_) => query,
+        }
+    }
+}
+
+fn bind_one(query: PgQuery, message: &Message) -> PgQuery {
+    query
+        .bind(message.id().as_uuid())
+        .bind(message.topic())
+        .bind(&message.payload()[..])
+        .bind(after(message.expires()))
+        .bind(at(message.expires()))
+        .bind(message.get_message_type())
+        .bind(write_aggregate_type(message))
+        .bind(message.get_aggregate_id())
+        .bind(message.get_tenant())
+        .bind(message.get_key())
+        .bind(message.get_correlation_id())
+        .bind(message.get_causation_id())
+        .bind(message.get_content_type())
+        .bind(write_headers(message.get_headers()))
+        .bind(message.get_occurred_at().map(instant))
+        .bind(message.get_priority())
+}
+
 /// A batch turned into columns. A column that no message uses is left out: unnest pads it with NULL.
 struct Columns<'m> {
     message_ids: Vec<Uuid>,
@@ -149,10 +209,8 @@ struct Columns<'m> {
 type Column<T> = Option<Vec<Option<T>>>;
 
 impl<'m> Columns<'m> {
-    fn of<'s>(store: &'s PostgresStore, messages: &[&'m Message]) -> (&'s Statement, Self) {
-        let delayed = messages.iter().any(|message| message.is_delayed());
-        let sql = if delayed { &store.sql().enqueue_delayed } else { &store.sql().enqueue };
-        let columns = Self {
+    fn of(messages: &[&'m Message], delayed: bool) -> Self {
+        Self {
             message_ids: messages.iter().map(|message| message.id().as_uuid()).collect(),
             topics: messages.iter().map(|message| message.topic()).collect(),
             payloads: messages.iter().map(|message| &message.payload()[..]).collect(),
@@ -169,12 +227,11 @@ impl<'m> Columns<'m> {
             occurred_at: column(messages, |message| message.get_occurred_at().map(instant)),
             priorities: column(messages, |message| Some(message.get_priority()).filter(|priority| *priority != 0)),
             due: delayed.then(|| Times::of(messages.iter().map(|message| message.due()))),
-        };
-        (sql, columns)
+        }
     }
 
-    fn bind(&self, query: PgQuery, lease: Option<Lease>) -> PgQuery {
-        let query = query
+    fn bind(&self, query: PgQuery) -> PgQuery {
+        query
             .bind(&self.message_ids)
             .bind(&self.topics)
             .bind(&self.payloads)
@@ -191,9 +248,10 @@ impl<'m> Columns<'m> {
             .bind(&self.headers)
             .bind(&self.occurred_at)
             .bind(&self.priorities)
-            .bind(lease.map(|lease| lease.owner().as_uuid()))
-            .bind(lease.map(|lease| micros(lease.duration())))
-            .bind(lease.map(|lease| lease.fence().as_i64()));
+    }
+
+    /// The times come last: only the statement for batches that may wait has them.
+    fn bind_due(&self, query: PgQuery) -> PgQuery {
         match &self.due {
             Some(due) => query.bind(&due.after).bind(&due.at),
             None => query,
@@ -209,15 +267,21 @@ struct Times {
 
 impl Times {
     fn of(times: impl Iterator<Item = Option<When>> + Clone) -> Self {
-        let after = times.clone().map(|time| match time {
-            Some(When::After(delay)) => Some(micros(delay)),
-            Some(When::At(_)) | None => None,
-        });
-        let at = times.map(|time| match time {
-            Some(When::At(at)) => Some(instant(at)),
-            Some(When::After(_)) | None => None,
-        });
-        Self { after: used(after.collect()), at: used(at.collect()) }
+        Self { after: used(times.clone().map(after).collect()), at: used(times.map(at).collect()) }
+    }
+}
+
+fn after(time: Option<When>) -> Option<i64> {
+    match time {
+        Some(When::After(delay)) => Some(micros(delay)),
+        Some(When::At(_)) | None => None,
+    }
+}
+
+fn at(time: Option<When>) -> Option<OffsetDateTime> {
+    match time {
+        Some(When::At(at)) => Some(instant(at)),
+        Some(When::After(_)) | None => None,
     }
 }
 

@@ -52,7 +52,7 @@ impl OutboxStore for PostgresStore {
         let retention = retention_code(self.settings().retention);
         let rows =
             self.fetch(&self.sql().settle, |query| columns.bind(query).bind(owner.as_uuid()).bind(retention)).await?;
-        let applied = rows.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>().map_err(store_error)?;
+        let applied = rows.first().map(|row| row.try_get(0)).transpose().map_err(store_error)?.flatten();
         Ok(self.settled(&plan, applied))
     }
 
@@ -136,10 +136,14 @@ impl PostgresStore {
         Ok(claimed)
     }
 
-    fn settled(&self, plan: &GuardPlan<'_, Settlement>, applied: Vec<i64>) -> Vec<Settled> {
+    /// The database answers the rows that changed, or nothing when all did.
+    fn settled(&self, plan: &GuardPlan<'_, Settlement>, applied: Option<Vec<i64>>) -> Vec<Settled> {
         let back = plan.rows().iter().find(|settlement| is_back_at_once(&settlement.verdict));
         self.floor().given_back(back.map(|settlement| settlement.held.work_id));
-        plan.answers(applied.into_iter().map(WorkId::from_i64))
+        match applied {
+            Some(applied) => plan.answers(applied.into_iter().map(WorkId::from_i64)),
+            None => plan.all_applied(),
+        }
     }
 }
 

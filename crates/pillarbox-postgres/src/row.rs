@@ -28,11 +28,11 @@ pub(crate) fn claimed(row: &PgRow, fence: Fence) -> Result<Claimed, StoreError> 
     })
 }
 
-/// The ids that an exchange settled: the headers of its first row.
-pub(crate) fn settled(row: &PgRow) -> Result<Vec<i64>, StoreError> {
-    let ids: &str = Columns { row }.get(19)?;
-    serde_json::from_str(ids)
-        .map_err(|_| StoreError::rejected("the database answered an exchange without its settled ids"))
+/// What an exchange settled: the headers of its first row, nothing when all were.
+pub(crate) fn settled(row: &PgRow) -> Result<Option<Vec<i64>>, StoreError> {
+    let ids: Option<&str> = Columns { row }.get(19)?;
+    let read = |ids| serde_json::from_str(ids).map_err(|_| StoreError::rejected("an exchange answered no settled ids"));
+    ids.map(read).transpose()
 }
 
 /// A message as an operator sees it.

@@ -17,6 +17,7 @@ pub(crate) struct Statement {
 #[derive(Debug)]
 pub(crate) struct Sql {
     pub(crate) enqueue: Statement,
+    pub(crate) enqueue_one: Statement,
     pub(crate) enqueue_delayed: Statement,
     pub(crate) claim: Statement,
     pub(crate) settle: Statement,
@@ -61,6 +62,7 @@ impl Sql {
             |state: &str| Statement::anew(&list.replace("state = 'dead'", &format!("state = '{state}'")), naming);
         Self {
             enqueue: planned!(once, naming, "outbox_enqueue"),
+            enqueue_one: planned!(once, naming, "outbox_enqueue_one"),
             enqueue_delayed: planned!(once, naming, "outbox_enqueue_delayed"),
             claim: planned!(once, naming, "outbox_claim"),
             settle: planned!(once, naming, "outbox_settle"),
@@ -156,5 +158,14 @@ mod tests {
         let code: String = all.split("\\n").filter(|line| !line.trim_start().starts_with("--")).collect();
         assert!(!code.contains("pillarbox."));
         assert!(!code.contains("\"outbox"));
+    }
+
+    /// H5: NOTIFY takes a lock that all commits of the server share; nothing that runs in a user's transaction does that.
+    #[test]
+    fn nothing_notifies() {
+        let migrations = crate::migrate::MIGRATIONS.map(|migration| migration.sql).concat();
+        let all = format!("{:?} {migrations}", Sql::new(&Naming::default())).to_lowercase();
+        assert!(!all.contains("notify"));
+        assert!(!all.contains("trigger"));
     }
 }

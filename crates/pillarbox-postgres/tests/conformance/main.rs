@@ -1,5 +1,7 @@
 //! PostgreSQL keeps the contract: directly, and through pgbouncer in transaction mode.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod harness;
 mod hazards;
 

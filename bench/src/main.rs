@@ -1,0 +1,80 @@
+//! Benchmarks of Pillarbox. Start them with `cargo xtask bench`, which brings the servers along.
+//!
+//! Every figure stands beside hand-written SQL of the same design, measured in the same run in alternating rounds: on a
+//! shared machine only ratios of one run mean anything.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program that prints its result")]
+#![expect(clippy::unwrap_used, reason = "a benchmark that cannot go on should stop loudly")]
+
+mod mysql;
+mod postgres;
+mod report;
+mod run;
+mod sqlite;
+mod store;
+mod subject;
+
+use std::path::PathBuf;
+
+use clap::{Parser, ValueEnum};
+
+use crate::report::Report;
+
+/// Measures the stores.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// What to measure: `store` is all there is so far.
+    what: What,
+    /// Only these databases.
+    #[arg(long, value_delimiter = ',')]
+    db: Vec<Db>,
+    /// Alternating rounds; the median counts.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Messages in each measured run.
+    #[arg(long, default_value_t = 100_000)]
+    messages: usize,
+    /// Leaves out the long scenarios (a backlog of millions, dead rows, scheduled messages).
+    #[arg(long)]
+    quick: bool,
+    /// Only work whose name contains this, such as `exchange`.
+    #[arg(long, default_value = "")]
+    only: String,
+    /// Also writes the figures here.
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum What {
+    Store,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Db {
+    Sqlite,
+    Postgres,
+    Mysql,
+}
+
+#[tokio::main]
+async fn main() {
+    let arguments = Arguments::parse();
+    let What::Store = arguments.what;
+    let scale = run::Scale { rounds: arguments.rounds.max(1), messages: arguments.messages.max(1000) };
+    let wanted = |db: Db| arguments.db.is_empty() || arguments.db.contains(&db);
+    let mut report = Report::only(arguments.only.clone());
+    if wanted(Db::Postgres) {
+        postgres::measure(scale, arguments.quick, &mut report).await;
+    }
+    if wanted(Db::Mysql) {
+        mysql::measure(scale, &mut report).await;
+    }
+    if wanted(Db::Sqlite) {
+        sqlite::measure(scale, &mut report).await;
+    }
+    print!("{report}");
+    if let Some(path) = arguments.json {
+        std::fs::write(&path, report.to_json()).unwrap();
+        eprintln!("figures written to {}", path.display());
+    }
+}

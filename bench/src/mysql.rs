@@ -1,0 +1,221 @@
+//! MariaDB and MySQL: the store beside raw statements.
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use pillarbox_core::message::Message;
+use pillarbox_core::naming::Naming;
+use pillarbox_core::retention::{KEEP_DEFAULT, Retention};
+use pillarbox_core::store::{Enqueue, EnqueueIn, StoreOptions};
+use pillarbox_mysql::MysqlStore;
+use sqlx::mysql::{MySqlPool, MySqlPoolOptions, MySqlRow};
+use sqlx::{AssertSqlSafe, Executor, MySqlConnection, Row};
+use uuid::Uuid;
+
+use crate::report::Report;
+use crate::run::{Scale, Work, compare};
+use crate::store::{Backend, Through};
+use crate::subject::{BATCH, ENQUEUE_BATCH, Subject, TOPIC, payload};
+
+const DATABASE: &str = "MariaDB";
+
+pub(crate) async fn measure(scale: Scale, report: &mut Report) {
+    let url = std::env::var("PILLARBOX_BENCH_MYSQL_URL").expect("run this through `cargo xtask bench`");
+    let store = Outbox::open(&url, "bench_store", Retention::Delete).await;
+    let keeping = Outbox::open(&url, "bench_keep", Retention::Message(KEEP_DEFAULT)).await;
+    let receipts = Outbox::open(&url, "bench_receipt", Retention::Receipt(KEEP_DEFAULT)).await;
+    let raw = Raw { outbox: store.clone() };
+    compare(report, DATABASE, &Work::ALL, ["raw", "store"], &raw, &Through(store.clone()), scale).await;
+    let exchange = [Work::Exchange { workers: 1 }];
+    compare(
+        report,
+        DATABASE,
+        &exchange,
+        ["deleted", "receipt kept"],
+        &Through(store.clone()),
+        &Through(receipts),
+        scale,
+    )
+    .await;
+    compare(report, DATABASE, &exchange, ["deleted", "message kept"], &Through(store), &Through(keeping), scale).await;
+}
+
+#[derive(Clone)]
+struct Outbox {
+    store: MysqlStore,
+    pool: MySqlPool,
+    prefix: &'static str,
+    first_id: Arc<AtomicU64>,
+}
+
+impl Outbox {
+    async fn open(url: &str, prefix: &'static str, retention: Retention) -> Self {
+        let pool = MySqlPoolOptions::new()
+            .max_connections(4)
+            .after_connect(|connection, _| {
+                Box::pin(async move {
+                    connection.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED").await.map(drop)
+                })
+            })
+            .connect(url)
+            .await
+            .unwrap();
+        let naming = Naming::new(prefix, "outbox").unwrap();
+        let options = StoreOptions { naming, retention, ..StoreOptions::default() };
+        let store = MysqlStore::with_pool(pool.clone(), options).await.unwrap();
+        Self { store, pool, prefix, first_id: Arc::new(AtomicU64::new(1)) }
+    }
+}
+
+impl Backend for Outbox {
+    type Store = MysqlStore;
+
+    fn store(&self) -> &MysqlStore {
+        &self.store
+    }
+
+    async fn clear(&self) {
+        // Ids must go on rising: a claim starts above the last one.
+        let first = self.first_id.fetch_add(100_000_000, Ordering::Relaxed);
+        for sql in ["TRUNCATE TABLE {p}_outbox", "TRUNCATE TABLE {p}_outbox_shelf"] {
+            let sql = sql.replace("{p}", self.prefix);
+            sqlx::raw_sql(AssertSqlSafe(sql)).execute(&self.pool).await.unwrap();
+        }
+        let sql = format!("ALTER TABLE {}_outbox AUTO_INCREMENT = {first}", self.prefix);
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&self.pool).await.unwrap();
+    }
+
+    async fn enqueue_in_transaction(&self, messages: &[Message]) {
+        let mut tx = self.pool.begin().await.unwrap();
+        self.store.enqueue_in(&mut tx, Enqueue::pending(messages)).await.unwrap();
+        tx.commit().await.unwrap();
+    }
+}
+
+/// Statements as one would write them by hand for the same tables: several round trips in one short transaction.
+#[derive(Clone)]
+struct Raw {
+    outbox: Outbox,
+}
+
+impl Raw {
+    fn named(&self, sql: &str) -> AssertSqlSafe<String> {
+        AssertSqlSafe(sql.replace("{p}", self.outbox.prefix))
+    }
+
+    async fn insert(&self, connection: &mut MySqlConnection, count: usize) {
+        let mut sql = String::from("INSERT INTO {p}_outbox (message_id, topic, payload, content_type) VALUES ");
+        for row in 0..count {
+            let _ = write!(sql, "{}(?, ?, ?, ?)", if row == 0 { "" } else { ", " });
+        }
+        sql.push_str(" RETURNING id");
+        let mut query = sqlx::query(self.named(&sql));
+        for _ in 0..count {
+            query =
+                query.bind(Uuid::now_v7().into_bytes().to_vec()).bind(TOPIC).bind(payload()).bind("application/json");
+        }
+        assert_eq!(query.fetch_all(connection).await.unwrap().len(), count);
+    }
+
+    async fn claim(&self, connection: &mut MySqlConnection, owner: &[u8], fence: i64, floor: i64) -> Vec<i64> {
+        let select = format!(
+            "SELECT id, message_id, topic, payload, attempts, content_type, headers, correlation_id FROM {{p}}_outbox
+             WHERE id > ? AND (owner_token IS NULL OR locked_until <= UTC_TIMESTAMP(6))
+               AND (due_at IS NULL OR due_at <= UTC_TIMESTAMP(6)) AND (expires_at IS NULL OR expires_at > UTC_TIMESTAMP(6))
+             ORDER BY id LIMIT {BATCH} FOR UPDATE SKIP LOCKED"
+        );
+        let rows = sqlx::query(self.named(&select)).bind(floor).fetch_all(&mut *connection).await.unwrap();
+        let ids: Vec<i64> = rows.iter().map(read).collect();
+        if !ids.is_empty() {
+            let update = format!(
+                "UPDATE {{p}}_outbox SET owner_token = ?, fence = ?, locked_until = UTC_TIMESTAMP(6) + INTERVAL 60 SECOND,
+                    attempts = attempts + 1 WHERE id IN ({})",
+                list(&ids)
+            );
+            let query = sqlx::query(self.named(&update)).persistent(false).bind(owner).bind(fence);
+            query.execute(connection).await.unwrap();
+        }
+        ids
+    }
+
+    async fn ack(&self, connection: &mut MySqlConnection, owner: &[u8], fence: i64, ids: &[i64]) {
+        if ids.is_empty() {
+            return;
+        }
+        let delete = format!("DELETE FROM {{p}}_outbox WHERE id IN ({}) AND owner_token = ? AND fence = ?", list(ids));
+        let query = sqlx::query(self.named(&delete)).persistent(false).bind(owner).bind(fence);
+        query.execute(connection).await.unwrap();
+    }
+}
+
+impl Subject for Raw {
+    async fn clear(&self) {
+        Backend::clear(&self.outbox).await;
+    }
+
+    async fn fill(&self, count: usize) {
+        Through(self.outbox.clone()).fill(count).await;
+    }
+
+    async fn enqueue_single(&self, count: usize) {
+        for _ in 0..count {
+            let mut tx = self.outbox.pool.begin().await.unwrap();
+            self.insert(&mut tx, 1).await;
+            tx.commit().await.unwrap();
+        }
+    }
+
+    async fn enqueue_batched(&self, count: usize) {
+        for _ in 0..count / ENQUEUE_BATCH {
+            let mut tx = self.outbox.pool.begin().await.unwrap();
+            self.insert(&mut tx, ENQUEUE_BATCH).await;
+            tx.commit().await.unwrap();
+        }
+    }
+
+    async fn drain(&self, count: usize) -> usize {
+        let owner = Uuid::new_v4().into_bytes();
+        let (mut done, mut fence, mut floor) = (0, 0_i64, 0_i64);
+        while done < count {
+            fence += 1;
+            let mut tx = self.outbox.pool.begin().await.unwrap();
+            let ids = self.claim(&mut tx, &owner, fence, floor).await;
+            tx.commit().await.unwrap();
+            let Some(&last) = ids.last() else { break };
+            floor = last;
+            done += ids.len();
+            let mut tx = self.outbox.pool.begin().await.unwrap();
+            self.ack(&mut tx, &owner, fence, &ids).await;
+            tx.commit().await.unwrap();
+        }
+        done
+    }
+
+    async fn drain_by_exchange(&self, count: usize) -> usize {
+        let owner = Uuid::new_v4().into_bytes();
+        let (mut done, mut fence, mut floor, mut held) = (0, 0_i64, 0_i64, Vec::new());
+        while done < count {
+            let mut tx = self.outbox.pool.begin().await.unwrap();
+            self.ack(&mut tx, &owner, fence, &held).await;
+            fence += 1;
+            held = self.claim(&mut tx, &owner, fence, floor).await;
+            tx.commit().await.unwrap();
+            let Some(&last) = held.last() else { break };
+            floor = last;
+            done += held.len();
+        }
+        done
+    }
+}
+
+fn list(ids: &[i64]) -> String {
+    ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// Reads what a hand-written worker needs.
+fn read(row: &MySqlRow) -> i64 {
+    let message: (Vec<u8>, String, Vec<u8>, i32) = (row.get(1), row.get(2), row.get(3), row.get(4));
+    std::hint::black_box(message);
+    row.get(0)
+}

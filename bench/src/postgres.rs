@@ -1,0 +1,446 @@
+//! PostgreSQL: the store beside raw statements, beside design (aw), and under disturbance.
+
+use pillarbox_core::message::Message;
+use pillarbox_core::naming::Naming;
+use pillarbox_core::retention::{KEEP_DEFAULT, Retention};
+use pillarbox_core::store::{Enqueue, EnqueueIn, OutboxStore, StoreOptions};
+use pillarbox_postgres::PostgresStore;
+use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions, PgRow};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
+use std::time::Duration;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::report::{Figure, Report};
+use crate::run::{Scale, Work, compare, rate};
+use crate::store::{Backend, Through, batches};
+use crate::subject::{ENQUEUE_BATCH, Subject, TOPIC, payload};
+
+const DATABASE: &str = "PostgreSQL";
+
+pub(crate) async fn measure(scale: Scale, quick: bool, report: &mut Report) {
+    let url = std::env::var("PILLARBOX_BENCH_POSTGRES_URL").expect("run this through `cargo xtask bench`");
+    let store = Outbox::open(&url, "bench_store", Retention::Delete).await;
+    let keeping = Outbox::open(&url, "bench_keep", Retention::Message(KEEP_DEFAULT)).await;
+    let receipts = Outbox::open(&url, "bench_receipt", Retention::Receipt(KEEP_DEFAULT)).await;
+    let raw = Raw::open(&store, Keep::Nothing).await;
+    let raw_keeping = Raw::open(&keeping, Keep::Message).await;
+    let plain = Plain::open(&url).await;
+
+    compare(report, DATABASE, &Work::ALL, ["raw", "store"], &raw, &Through(store.clone()), scale).await;
+    let drains = [Work::Drain { workers: 1 }, Work::Drain { workers: 2 }];
+    let fused = [Work::Exchange { workers: 1 }, Work::Exchange { workers: 2 }];
+    let kept = format!("{DATABASE}, whole message kept");
+    compare(report, &kept, &drains, ["raw", "store"], &raw_keeping, &Through(keeping.clone()), scale).await;
+    compare(report, DATABASE, &drains, ["(aw)", "raw"], &plain, &raw, scale).await;
+    compare(
+        report,
+        DATABASE,
+        &fused[..1],
+        ["deleted", "receipt kept"],
+        &Through(store.clone()),
+        &Through(receipts),
+        scale,
+    )
+    .await;
+    compare(
+        report,
+        DATABASE,
+        &fused[..1],
+        ["deleted", "message kept"],
+        &Through(store.clone()),
+        &Through(keeping),
+        scale,
+    )
+    .await;
+    if !quick {
+        disturbed(&url, store, scale, report).await;
+    }
+}
+
+/// The drain of one store that is left alone, in turn with the drain of one that is not.
+async fn disturbed(url: &str, calm: Outbox, scale: Scale, report: &mut Report) {
+    let backlog = Outbox::open(url, "bench_backlog", Retention::Delete).await;
+    backlog.clear().await;
+    Through(backlog.clone()).fill(3_000_000).await;
+    in_turn(report, "exchange, with a backlog of 3 million", &calm, &backlog, scale, false).await;
+    backlog.drop_schema().await;
+
+    let scheduled = Outbox::open(url, "bench_scheduled", Retention::Delete).await;
+    scheduled.clear().await;
+    scheduled.schedule(1_000_000).await;
+    in_turn(report, "exchange, with 1 million scheduled for tomorrow", &calm, &scheduled, scale, true).await;
+    scheduled.drop_schema().await;
+
+    let writing = Outbox::open(url, "bench_writing", Retention::Delete).await;
+    writing.clear().await;
+    let mut open = PgConnection::connect(url).await.unwrap();
+    let mut tx = open.begin().await.unwrap();
+    let unseen: Vec<Message> = batches(10).next().unwrap();
+    writing.store.enqueue_in(&mut tx, Enqueue::pending(&unseen)).await.unwrap();
+    in_turn(report, "exchange, behind an open write transaction", &calm, &writing, scale, true).await;
+    tx.rollback().await.unwrap();
+    writing.drop_schema().await;
+
+    let bloated = Outbox::open(url, "bench_bloated", Retention::Delete).await;
+    bloated.clear().await;
+    let mut snapshot = open.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ").await.unwrap();
+    sqlx::query("SELECT count(*) FROM pg_class").execute(&mut *snapshot).await.unwrap();
+    Through(bloated.clone()).fill(500_000).await;
+    Through(bloated.clone()).drain_by_exchange(usize::MAX).await;
+    in_turn(report, "exchange, 500 k dead rows under a held snapshot", &calm, &bloated, scale, true).await;
+    snapshot.rollback().await.unwrap();
+    bloated.drop_schema().await;
+}
+
+async fn in_turn(report: &mut Report, work: &str, calm: &Outbox, disturbed: &Outbox, scale: Scale, fill: bool) {
+    if !report.wants(work) {
+        return;
+    }
+    let mut figure = Figure::new(DATABASE, work, ["undisturbed", "disturbed"]);
+    let disturbed = Through(disturbed.clone());
+    for round in 0..=scale.rounds {
+        let reference = rate(Work::Exchange { workers: 1 }, &Through(calm.clone()), scale).await;
+        if fill {
+            disturbed.fill(scale.messages).await;
+        }
+        let start = std::time::Instant::now();
+        let done = disturbed.drain_by_exchange(scale.messages).await;
+        assert!(done >= scale.messages, "the disturbed drain stopped after {done} messages");
+        #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
+        let contender = done as f64 / start.elapsed().as_secs_f64();
+        if round > 0 {
+            figure.add([reference, contender]);
+        }
+    }
+    eprintln!("{figure}");
+    report.add(figure);
+}
+
+/// The store with the user's pool.
+#[derive(Clone)]
+struct Outbox {
+    store: PostgresStore,
+    pool: PgPool,
+    schema: &'static str,
+}
+
+impl Outbox {
+    async fn open(url: &str, schema: &'static str, retention: Retention) -> Self {
+        let pool = PgPoolOptions::new().max_connections(4).connect(url).await.unwrap();
+        execute(&pool, &format!("DROP SCHEMA IF EXISTS {schema} CASCADE")).await;
+        let naming = Naming::new(schema, "outbox").unwrap();
+        let options = StoreOptions { naming, retention, ..StoreOptions::default() };
+        let store = PostgresStore::with_pool(pool.clone(), options).await.unwrap();
+        Self { store, pool, schema }
+    }
+
+    async fn schedule(&self, count: usize) {
+        for batch in batches(count) {
+            let tomorrow = Duration::from_secs(24 * 3600);
+            let batch: Vec<_> = batch.into_iter().map(|message| message.delay(tomorrow)).collect();
+            self.store.enqueue(Enqueue::pending(&batch)).await.unwrap();
+        }
+    }
+
+    async fn drop_schema(&self) {
+        execute(&self.pool, &format!("DROP SCHEMA {} CASCADE", self.schema)).await;
+    }
+}
+
+impl Backend for Outbox {
+    type Store = PostgresStore;
+
+    fn store(&self) -> &PostgresStore {
+        &self.store
+    }
+
+    async fn clear(&self) {
+        let schema = self.schema;
+        execute(&self.pool, &format!("TRUNCATE {schema}.outbox, {schema}.outbox_shelf; CHECKPOINT")).await;
+    }
+
+    async fn enqueue_in_transaction(&self, messages: &[Message]) {
+        let mut tx = self.pool.begin().await.unwrap();
+        self.store.enqueue_in(&mut tx, Enqueue::pending(messages)).await.unwrap();
+        tx.commit().await.unwrap();
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Keep {
+    Nothing,
+    Message,
+}
+
+/// Statements as one would write them by hand for the same tables, each with its best plan.
+///
+/// Left to itself, the server keeps the plan it made while the tables were small and drains at a third of the rate; a
+/// session of one's own can forbid that.
+#[derive(Clone)]
+struct Raw {
+    outbox: Outbox,
+    pool: PgPool,
+    insert: String,
+    claim: String,
+    ack: String,
+    exchange: String,
+}
+
+const PLANS: [(&str, &str); 6] = [
+    ("enable_seqscan", "off"),
+    ("enable_bitmapscan", "off"),
+    ("enable_sort", "off"),
+    ("enable_hashjoin", "off"),
+    ("enable_mergejoin", "off"),
+    ("plan_cache_mode", "force_generic_plan"),
+];
+
+const CLAIM: &str = "UPDATE {s}.outbox SET owner_token = $1, fence = $2, attempts = attempts + 1,
+        locked_until = clock_timestamp() + interval '60 seconds'
+    WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM {s}.outbox
+        WHERE id > $3 AND (due_at IS NULL OR due_at <= (SELECT clock_timestamp()))
+          AND (expires_at IS NULL OR expires_at > (SELECT clock_timestamp()))
+          AND (owner_token IS NULL OR locked_until <= (SELECT clock_timestamp()))
+        ORDER BY id LIMIT 500 FOR NO KEY UPDATE SKIP LOCKED))
+    RETURNING id, message_id, topic, payload, attempts, created_at, lost_lease_count, priority, due_at, expires_at,
+        occurred_at, message_type, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id, causation_id,
+        content_type, headers::text, last_error";
+
+const ACK: &str = "DELETE FROM {s}.outbox AS live USING unnest($1::bigint[], $2::bigint[]) AS held (id, fence)
+    WHERE live.id = held.id AND live.fence = held.fence AND live.owner_token = $3 RETURNING live.id";
+
+const ACK_AND_KEEP: &str = "WITH gone AS (
+        DELETE FROM {s}.outbox AS live USING unnest($1::bigint[], $2::bigint[]) AS held (id, fence)
+        WHERE live.id = held.id AND live.fence = held.fence AND live.owner_token = $3 RETURNING live.*
+    )
+    INSERT INTO {s}.outbox_shelf (id, message_id, state, settled_at, settled_by, created_at, attempts, topic,
+        message_type, content_type, headers, correlation_id, message_key, payload)
+    SELECT id, message_id, 'done', clock_timestamp(), owner_token, created_at, attempts, topic,
+        message_type, content_type, headers, correlation_id, message_key, payload
+    FROM gone RETURNING id";
+
+impl Raw {
+    async fn open(outbox: &Outbox, keep: Keep) -> Self {
+        let connect = outbox.pool.connect_options().as_ref().clone().options(PLANS);
+        let pool = PgPoolOptions::new().max_connections(4).connect_with(connect).await.unwrap();
+        let named = |sql: &str| sql.replace("{s}", outbox.schema);
+        let insert = "INSERT INTO {s}.outbox (message_id, topic, payload, content_type)
+            SELECT * FROM unnest($1::uuid[], $2::text[], $3::bytea[], $4::text[]) AS input (message_id)
+            WHERE NOT EXISTS (SELECT FROM {s}.outbox_shelf AS shelf WHERE shelf.message_id = input.message_id)
+            ON CONFLICT (message_id) DO NOTHING RETURNING id";
+        let ack = if keep == Keep::Nothing { ACK } else { ACK_AND_KEEP };
+        let exchange = format!(
+            "WITH acked AS ({}), claimed AS ({CLAIM}) SELECT *, NULL::bigint[] AS acked FROM claimed
+             UNION ALL SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+                NULL, NULL, NULL, NULL, NULL, ARRAY(SELECT id FROM acked)",
+            ACK.replace("$1", "$4").replace("$2", "$5").replace("$3", "$1"),
+        );
+        Self {
+            outbox: outbox.clone(),
+            pool,
+            insert: named(insert),
+            claim: named(CLAIM),
+            ack: named(ack),
+            exchange: named(&exchange),
+        }
+    }
+
+    async fn insert(&self, connection: &mut PgConnection, count: usize) {
+        let ids: Vec<Uuid> = (0..count).map(|_| Uuid::now_v7()).collect();
+        let rows = sqlx::query(AssertSqlSafe(self.insert.as_str()))
+            .bind(&ids)
+            .bind(vec![TOPIC; count])
+            .bind(vec![payload(); count])
+            .bind(vec!["application/json"; count])
+            .fetch_all(connection)
+            .await
+            .unwrap();
+        assert_eq!(rows.len(), count);
+    }
+}
+
+impl Subject for Raw {
+    async fn clear(&self) {
+        Backend::clear(&self.outbox).await;
+    }
+
+    async fn fill(&self, count: usize) {
+        Through(self.outbox.clone()).fill(count).await;
+    }
+
+    async fn enqueue_single(&self, count: usize) {
+        for _ in 0..count {
+            let mut tx = self.pool.begin().await.unwrap();
+            self.insert(&mut tx, 1).await;
+            tx.commit().await.unwrap();
+        }
+    }
+
+    async fn enqueue_batched(&self, count: usize) {
+        for _ in 0..count / ENQUEUE_BATCH {
+            let mut tx = self.pool.begin().await.unwrap();
+            self.insert(&mut tx, ENQUEUE_BATCH).await;
+            tx.commit().await.unwrap();
+        }
+    }
+
+    async fn drain(&self, count: usize) -> usize {
+        let (owner, mut floor, mut done, mut fence) = (Uuid::new_v4(), 0_i64, 0, 0_i64);
+        while done < count {
+            fence += 1;
+            let rows = sqlx::query(AssertSqlSafe(self.claim.as_str()))
+                .bind(owner)
+                .bind(fence)
+                .bind(floor)
+                .fetch_all(&self.pool)
+                .await
+                .unwrap();
+            let ids: Vec<i64> = rows.iter().map(read).collect();
+            let Some(&last) = ids.last() else { break };
+            floor = last;
+            done += ids.len();
+            sqlx::query(AssertSqlSafe(self.ack.as_str()))
+                .bind(&ids)
+                .bind(vec![fence; ids.len()])
+                .bind(owner)
+                .fetch_all(&self.pool)
+                .await
+                .unwrap();
+        }
+        done
+    }
+
+    async fn drain_by_exchange(&self, count: usize) -> usize {
+        let (owner, mut floor, mut done, mut fence) = (Uuid::new_v4(), 0_i64, 0, 0_i64);
+        let mut held: Vec<i64> = Vec::new();
+        while done < count {
+            let rows = sqlx::query(AssertSqlSafe(self.exchange.as_str()))
+                .bind(owner)
+                .bind(fence + 1)
+                .bind(floor)
+                .bind(&held)
+                .bind(vec![fence; held.len()])
+                .fetch_all(&self.pool)
+                .await
+                .unwrap();
+            fence += 1;
+            held = rows.iter().filter(|row| row.get::<Option<i64>, _>(0).is_some()).map(read).collect();
+            let Some(&last) = held.last() else { break };
+            floor = last;
+            done += held.len();
+        }
+        done
+    }
+}
+
+/// Reads a whole message, as a hand-written worker does.
+fn read(row: &PgRow) -> i64 {
+    let message: (Uuid, String, Vec<u8>, i32, OffsetDateTime) =
+        (row.get(1), row.get(2), row.get(3), row.get(4), row.get(5));
+    let counters: (i32, i16) = (row.get(6), row.get(7));
+    let times: [Option<OffsetDateTime>; 3] = [8, 9, 10].map(|index| row.get(index));
+    let texts: [Option<String>; 10] = std::array::from_fn(|index| row.get(11 + index));
+    std::hint::black_box((message, counters, times, texts));
+    row.get(0)
+}
+
+/// Design (aw) of the research, with the columns that a whole message needs: one table, one index, leases by one time,
+/// claimed by row address. No scheduling, no expiry, no message id to recognise a duplicate by.
+#[derive(Clone)]
+struct Plain {
+    pool: PgPool,
+}
+
+impl Plain {
+    async fn open(url: &str) -> Self {
+        let connect: PgConnectOptions = url.parse().unwrap();
+        let pool = PgPoolOptions::new().max_connections(4).connect_with(connect.options(PLANS)).await.unwrap();
+        let sql = "DROP SCHEMA IF EXISTS bench_plain CASCADE; CREATE SCHEMA bench_plain;
+            CREATE TABLE bench_plain.outbox (id bigserial PRIMARY KEY, message_id uuid NOT NULL, topic text NOT NULL,
+                payload bytea NOT NULL, attempts integer NOT NULL DEFAULT 0, created_at timestamptz NOT NULL DEFAULT now(),
+                lost_lease_count integer NOT NULL DEFAULT 0, priority smallint NOT NULL DEFAULT 0, due_at timestamptz,
+                expires_at timestamptz, occurred_at timestamptz, message_type text, aggregate_type text, aggregate_id text,
+                tenant_id text, message_key text, correlation_id text, causation_id text, content_type text, headers jsonb,
+                last_error text, locked_until timestamptz NOT NULL DEFAULT '-infinity', owner_token uuid,
+                fence bigint NOT NULL DEFAULT 0)
+            WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02)";
+        execute(&pool, sql).await;
+        Self { pool }
+    }
+}
+
+impl Subject for Plain {
+    async fn clear(&self) {
+        execute(&self.pool, "TRUNCATE bench_plain.outbox; CHECKPOINT").await;
+    }
+
+    async fn fill(&self, count: usize) {
+        for _ in 0..count / ENQUEUE_BATCH {
+            sqlx::query(
+                "INSERT INTO bench_plain.outbox (topic, payload) SELECT * FROM unnest($1::text[], $2::bytea[])",
+            )
+            .bind(vec![TOPIC; ENQUEUE_BATCH])
+            .bind(vec![payload(); ENQUEUE_BATCH])
+            .execute(&self.pool)
+            .await
+            .unwrap();
+        }
+    }
+
+    async fn enqueue_single(&self, _count: usize) {
+        unreachable!("(aw) is a design for draining");
+    }
+
+    async fn enqueue_batched(&self, _count: usize) {
+        unreachable!("(aw) is a design for draining");
+    }
+
+    async fn drain(&self, count: usize) -> usize {
+        let (owner, mut floor, mut done) = (Uuid::new_v4(), 0_i64, 0);
+        while done < count {
+            let rows = sqlx::query(
+                "UPDATE bench_plain.outbox SET locked_until = clock_timestamp() + interval '60 seconds', owner_token = $2,
+                    fence = fence + 1
+                 WHERE ctid = ANY (ARRAY(SELECT ctid FROM bench_plain.outbox
+                    WHERE id > $1 AND locked_until < clock_timestamp() ORDER BY id LIMIT 500
+                    FOR NO KEY UPDATE SKIP LOCKED))
+                 RETURNING id, message_id, topic, payload, attempts, created_at, lost_lease_count, priority, due_at,
+                    expires_at, occurred_at, message_type, aggregate_type, aggregate_id, tenant_id, message_key,
+                    correlation_id, causation_id, content_type, headers::text, last_error, fence",
+            )
+            .bind(floor)
+            .bind(owner)
+            .fetch_all(&self.pool)
+            .await
+            .unwrap();
+            let held: Vec<(i64, i64)> = rows.iter().map(|row| (read(row), row.get(21))).collect();
+            let Some(last) = held.last() else { break };
+            floor = last.0;
+            done += held.len();
+            let (ids, fences): (Vec<i64>, Vec<i64>) = held.into_iter().unzip();
+            sqlx::query(
+                "DELETE FROM bench_plain.outbox AS live USING unnest($1::bigint[], $2::bigint[]) AS held (id, fence)
+                 WHERE live.id = held.id AND live.fence = held.fence AND live.owner_token = $3",
+            )
+            .bind(&ids)
+            .bind(&fences)
+            .bind(owner)
+            .execute(&self.pool)
+            .await
+            .unwrap();
+        }
+        done
+    }
+
+    async fn drain_by_exchange(&self, _count: usize) -> usize {
+        unreachable!("(aw) settles in a round trip of its own");
+    }
+}
+
+async fn execute(pool: &PgPool, sql: &str) {
+    for statement in sql.split(';') {
+        sqlx::raw_sql(AssertSqlSafe(statement)).execute(pool).await.unwrap();
+    }
+}

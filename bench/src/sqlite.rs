@@ -1,0 +1,212 @@
+//! SQLite: the store beside raw statements, with `synchronous = FULL` and `NORMAL`.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use pillarbox_core::message::Message;
+use pillarbox_core::retention::{KEEP_DEFAULT, Retention};
+use pillarbox_core::store::{Enqueue, EnqueueIn, StoreOptions};
+use pillarbox_sqlite::SqliteStore;
+use sqlx::sqlite::{SqlitePool, SqlitePoolOptions, SqliteRow, SqliteSynchronous};
+use sqlx::{AssertSqlSafe, Row, SqliteConnection};
+use tempfile::TempDir;
+use uuid::Uuid;
+
+use crate::report::Report;
+use crate::run::{Scale, Work, compare};
+use crate::store::{Backend, Through};
+use crate::subject::{BATCH, ENQUEUE_BATCH, Subject, TOPIC, payload};
+
+/// One writer at a time: a second worker only waits.
+const WORKS: [Work; 4] =
+    [Work::EnqueueSingle, Work::EnqueueBatched, Work::Drain { workers: 1 }, Work::Exchange { workers: 1 }];
+
+pub(crate) async fn measure(scale: Scale, report: &mut Report) {
+    for (name, synchronous) in [("SQLite FULL", SqliteSynchronous::Full), ("SQLite NORMAL", SqliteSynchronous::Normal)]
+    {
+        let store = File::open(synchronous, Retention::Delete).await;
+        let raw = Raw { file: store.clone() };
+        compare(report, name, &WORKS, ["raw", "store"], &raw, &Through(store.clone()), scale).await;
+        let keeping = File::open(synchronous, Retention::Message(KEEP_DEFAULT)).await;
+        let receipts = File::open(synchronous, Retention::Receipt(KEEP_DEFAULT)).await;
+        let exchange = [Work::Exchange { workers: 1 }];
+        compare(
+            report,
+            name,
+            &exchange,
+            ["deleted", "receipt kept"],
+            &Through(store.clone()),
+            &Through(receipts),
+            scale,
+        )
+        .await;
+        compare(report, name, &exchange, ["deleted", "message kept"], &Through(store), &Through(keeping), scale).await;
+    }
+}
+
+#[derive(Clone)]
+struct File {
+    store: SqliteStore,
+    /// For users' transactions, and for the raw statements: one connection, as one writer at a time.
+    pool: SqlitePool,
+    _directory: Arc<TempDir>,
+}
+
+impl File {
+    async fn open(synchronous: SqliteSynchronous, retention: Retention) -> Self {
+        let directory = TempDir::new().unwrap();
+        let url = format!("sqlite:{}", directory.path().join("bench.db").display());
+        let connect = SqliteStore::connect_options(&url).unwrap().synchronous(synchronous);
+        let options = StoreOptions { retention, ..StoreOptions::default() };
+        let store = SqliteStore::connect_with(connect.clone(), options).await.unwrap();
+        let pool = SqlitePoolOptions::new().max_connections(1).connect_with(connect).await.unwrap();
+        Self { store, pool, _directory: Arc::new(directory) }
+    }
+}
+
+impl Backend for File {
+    type Store = SqliteStore;
+
+    fn store(&self) -> &SqliteStore {
+        &self.store
+    }
+
+    async fn clear(&self) {
+        for sql in
+            ["DELETE FROM pillarbox_outbox", "DELETE FROM pillarbox_outbox_shelf", "PRAGMA wal_checkpoint(TRUNCATE)"]
+        {
+            sqlx::raw_sql(sql).execute(&self.pool).await.unwrap();
+        }
+    }
+
+    async fn enqueue_in_transaction(&self, messages: &[Message]) {
+        let mut tx = self.pool.begin_with("BEGIN IMMEDIATE").await.unwrap();
+        self.store.enqueue_in(&mut tx, Enqueue::pending(messages)).await.unwrap();
+        tx.commit().await.unwrap();
+    }
+}
+
+/// Statements as one would write them by hand for the same tables.
+#[derive(Clone)]
+struct Raw {
+    file: File,
+}
+
+const CLOCK: &str = "CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000";
+
+impl Raw {
+    async fn insert(connection: &mut SqliteConnection, count: usize) {
+        let mut sql = String::from(
+            "INSERT INTO pillarbox_outbox (message_id, topic, payload, content_type) SELECT * FROM (VALUES ",
+        );
+        for row in 0..count {
+            let _ = write!(sql, "{}(?, ?, ?, ?)", if row == 0 { "" } else { ", " });
+        }
+        sql.push_str(
+            ") AS input WHERE NOT EXISTS (SELECT 1 FROM pillarbox_outbox_shelf AS s WHERE s.message_id = input.column1)
+             ON CONFLICT (message_id) DO NOTHING RETURNING id",
+        );
+        let mut query = sqlx::query(AssertSqlSafe(sql));
+        for _ in 0..count {
+            query =
+                query.bind(Uuid::now_v7().into_bytes().to_vec()).bind(TOPIC).bind(payload()).bind("application/json");
+        }
+        assert_eq!(query.fetch_all(connection).await.unwrap().len(), count);
+    }
+
+    async fn claim(connection: &mut SqliteConnection, owner: &[u8], fence: i64) -> Vec<i64> {
+        let sql = format!(
+            "UPDATE pillarbox_outbox SET owner_token = ?1, fence = ?2, locked_until = {CLOCK} + 60000000,
+                attempts = attempts + 1
+             WHERE id IN (SELECT id FROM pillarbox_outbox
+                WHERE (owner_token IS NULL OR locked_until <= {CLOCK}) AND (due_at IS NULL OR due_at <= {CLOCK})
+                  AND (expires_at IS NULL OR expires_at > {CLOCK}) ORDER BY id LIMIT {BATCH})
+             RETURNING id, message_id, topic, payload, attempts, content_type, headers, correlation_id"
+        );
+        let rows = sqlx::query(AssertSqlSafe(sql)).bind(owner).bind(fence).fetch_all(connection).await.unwrap();
+        rows.iter().map(read).collect()
+    }
+
+    async fn ack(connection: &mut SqliteConnection, owner: &[u8], fence: i64, ids: &[i64]) {
+        let ids = serde_json::to_string(ids).unwrap();
+        sqlx::query(
+            "DELETE FROM pillarbox_outbox WHERE id IN (SELECT value FROM json_each(?1)) AND owner_token = ?2 AND fence = ?3
+             RETURNING id",
+        )
+        .bind(ids)
+        .bind(owner)
+        .bind(fence)
+        .fetch_all(connection)
+        .await
+        .unwrap();
+    }
+}
+
+impl Subject for Raw {
+    async fn clear(&self) {
+        Backend::clear(&self.file).await;
+    }
+
+    async fn fill(&self, count: usize) {
+        Through(self.file.clone()).fill(count).await;
+    }
+
+    async fn enqueue_single(&self, count: usize) {
+        for _ in 0..count {
+            let mut tx = self.file.pool.begin_with("BEGIN IMMEDIATE").await.unwrap();
+            Self::insert(&mut tx, 1).await;
+            tx.commit().await.unwrap();
+        }
+    }
+
+    async fn enqueue_batched(&self, count: usize) {
+        for _ in 0..count / ENQUEUE_BATCH {
+            let mut tx = self.file.pool.begin_with("BEGIN IMMEDIATE").await.unwrap();
+            Self::insert(&mut tx, ENQUEUE_BATCH).await;
+            tx.commit().await.unwrap();
+        }
+    }
+
+    async fn drain(&self, count: usize) -> usize {
+        let owner = Uuid::new_v4().into_bytes();
+        let (mut done, mut fence) = (0, 0_i64);
+        while done < count {
+            fence += 1;
+            let mut tx = self.file.pool.begin_with("BEGIN IMMEDIATE").await.unwrap();
+            let ids = Self::claim(&mut tx, &owner, fence).await;
+            tx.commit().await.unwrap();
+            if ids.is_empty() {
+                break;
+            }
+            done += ids.len();
+            let mut tx = self.file.pool.begin_with("BEGIN IMMEDIATE").await.unwrap();
+            Self::ack(&mut tx, &owner, fence, &ids).await;
+            tx.commit().await.unwrap();
+        }
+        done
+    }
+
+    async fn drain_by_exchange(&self, count: usize) -> usize {
+        let owner = Uuid::new_v4().into_bytes();
+        let (mut done, mut fence, mut held) = (0, 0_i64, Vec::new());
+        while done < count {
+            let mut tx = self.file.pool.begin_with("BEGIN IMMEDIATE").await.unwrap();
+            Self::ack(&mut tx, &owner, fence, &held).await;
+            fence += 1;
+            held = Self::claim(&mut tx, &owner, fence).await;
+            tx.commit().await.unwrap();
+            if held.is_empty() {
+                break;
+            }
+            done += held.len();
+        }
+        done
+    }
+}
+
+/// Reads what a hand-written worker needs.
+fn read(row: &SqliteRow) -> i64 {
+    let message: (Vec<u8>, String, Vec<u8>, i64) = (row.get(1), row.get(2), row.get(3), row.get(4));
+    std::hint::black_box(message);
+    row.get(0)
+}

@@ -1,0 +1,98 @@
+//! A store as a subject: the same code for every backend.
+
+use std::future::Future;
+use std::time::Duration;
+
+use pillarbox_core::lease::Claim;
+use pillarbox_core::message::Message;
+use pillarbox_core::store::{Enqueue, Settlement};
+use pillarbox_core::{OutboxStore, OwnerToken};
+
+use crate::subject::{BATCH, ENQUEUE_BATCH, Subject, TOPIC, payload};
+
+/// What a backend adds: a user's transaction, and a way to empty its tables.
+pub(crate) trait Backend: Clone + Send + Sync + 'static {
+    type Store: OutboxStore;
+
+    fn store(&self) -> &Self::Store;
+
+    fn clear(&self) -> impl Future<Output = ()> + Send;
+
+    /// Begins a transaction on the user's pool, enqueues and commits.
+    fn enqueue_in_transaction(&self, messages: &[Message]) -> impl Future<Output = ()> + Send;
+}
+
+/// The store of a backend.
+#[derive(Clone)]
+pub(crate) struct Through<B>(pub(crate) B);
+
+impl<B: Backend> Subject for Through<B> {
+    async fn clear(&self) {
+        self.0.clear().await;
+    }
+
+    async fn fill(&self, count: usize) {
+        for batch in batches(count) {
+            self.0.store().enqueue(Enqueue::pending(&batch)).await.unwrap();
+        }
+    }
+
+    async fn enqueue_single(&self, count: usize) {
+        for _ in 0..count {
+            self.0.enqueue_in_transaction(&[message()]).await;
+        }
+    }
+
+    async fn enqueue_batched(&self, count: usize) {
+        for batch in batches(count) {
+            self.0.enqueue_in_transaction(&batch).await;
+        }
+    }
+
+    async fn drain(&self, count: usize) -> usize {
+        let owner = OwnerToken::new();
+        let mut done = 0;
+        while done < count {
+            let claimed = self.0.store().claim(claim(owner)).await.unwrap();
+            if claimed.is_empty() {
+                break;
+            }
+            done += claimed.len();
+            let settlements: Vec<_> = claimed.iter().map(|claimed| Settlement::ack(claimed.held)).collect();
+            self.0.store().settle(owner, &settlements).await.unwrap();
+        }
+        done
+    }
+
+    async fn drain_by_exchange(&self, count: usize) -> usize {
+        let owner = OwnerToken::new();
+        let mut done = 0;
+        let mut settlements = Vec::new();
+        loop {
+            if done >= count {
+                self.0.store().settle(owner, &settlements).await.unwrap();
+                return done;
+            }
+            let exchanged = self.0.store().exchange(&settlements, claim(owner)).await.unwrap();
+            if exchanged.claimed.is_empty() {
+                return done;
+            }
+            done += exchanged.claimed.len();
+            settlements = exchanged.claimed.iter().map(|claimed| Settlement::ack(claimed.held)).collect();
+        }
+    }
+}
+
+pub(crate) fn message() -> Message {
+    Message::new(TOPIC, payload()).content_type("application/json")
+}
+
+pub(crate) fn batches(count: usize) -> impl Iterator<Item = Vec<Message>> {
+    let full = (0..count / ENQUEUE_BATCH).map(|_| ENQUEUE_BATCH);
+    let rest = Some(count % ENQUEUE_BATCH).filter(|rest| *rest > 0);
+    full.chain(rest).map(|size| (0..size).map(|_| message()).collect())
+}
+
+fn claim(owner: OwnerToken) -> Claim {
+    Claim::new(owner, Duration::from_secs(60), u32::try_from(BATCH).unwrap()).unwrap()
+}

@@ -1,0 +1,335 @@
+//! Enqueueing on a transaction of the caller's own.
+//!
+//! One message takes one round trip, through a routine. Several take two: one insert, and one look at what came of it;
+//! a third puts aside what is not due yet or known already. On MySQL a first one asks whether a transaction is open.
+
+use std::collections::HashSet;
+use std::time::{Duration, SystemTime};
+
+use pillarbox_core::lease::Held;
+use pillarbox_core::message::When;
+use pillarbox_core::parts::{write_aggregate_type, write_headers};
+use pillarbox_core::store::{BoxFuture, Enqueue, Enqueued, OpenTransaction, Placement, enqueue_answers};
+use pillarbox_core::{Fence, Message, MessageId, StoreError, WorkId};
+use sqlx::mysql::{MySql, MySqlArguments, MySqlRow};
+use sqlx::query::Query;
+use sqlx::{AssertSqlSafe, Connection as _, MySqlConnection, Row as _, Transaction};
+use uuid::Uuid;
+
+use crate::error::{no_transaction, store_error};
+use crate::row::answers;
+use crate::sql::{LIST_MAX, with_ids, with_literal, with_messages, with_number, with_owner};
+use crate::store::{Inner, MysqlStore};
+
+impl OpenTransaction<MysqlStore> for &mut Transaction<'_, MySql> {
+    fn enqueue_on<'a>(
+        self,
+        store: &'a MysqlStore,
+        enqueue: Enqueue<'a>,
+    ) -> BoxFuture<'a, Result<Vec<Enqueued>, StoreError>>
+    where
+        Self: 'a,
+    {
+        (&mut **self).enqueue_on(store, enqueue)
+    }
+}
+
+impl OpenTransaction<MysqlStore> for &mut MySqlConnection {
+    fn enqueue_on<'a>(
+        self,
+        store: &'a MysqlStore,
+        enqueue: Enqueue<'a>,
+    ) -> BoxFuture<'a, Result<Vec<Enqueued>, StoreError>>
+    where
+        Self: 'a,
+    {
+        Box::pin(async move {
+            if !self.is_in_transaction() {
+                return Err(no_transaction());
+            }
+            let stored = insert(&store.inner, self, enqueue).await.map_err(store_error)?;
+            Ok(enqueue_answers(&enqueue, stored))
+        })
+    }
+}
+
+/// Stores the messages and answers those that are new.
+pub(crate) async fn insert(
+    inner: &Inner,
+    connection: &mut MySqlConnection,
+    enqueue: Enqueue<'_>,
+) -> Result<Vec<(MessageId, Placement)>, sqlx::Error> {
+    let birth = Birth::of(&enqueue);
+    if let [message] = enqueue.messages() {
+        return insert_one(inner, connection, message, &birth).await;
+    }
+    if !inner.server.is_mariadb {
+        sqlx::raw_sql(AssertSqlSafe(inner.sql.enqueue_guard.as_str())).execute(&mut *connection).await?;
+    }
+    let mut stored = Vec::with_capacity(enqueue.messages().len());
+    for chunk in chunks(enqueue.messages(), inner.server.packet_bytes_max / 2) {
+        stored.extend(insert_chunk(inner, connection, chunk, &birth).await?);
+    }
+    Ok(stored)
+}
+
+/// How the rows of one call are born. Each call has a fence of its own, by which its rows are told from older ones.
+struct Birth {
+    owner: Option<Uuid>,
+    fence: Fence,
+    lease: Option<i64>,
+}
+
+impl Birth {
+    fn of(enqueue: &Enqueue<'_>) -> Self {
+        match enqueue.lease() {
+            Some(lease) => Self {
+                owner: Some(lease.owner().as_uuid()),
+                fence: lease.fence(),
+                lease: Some(duration_micros(lease.duration())),
+            },
+            None => Self { owner: None, fence: Fence::new(), lease: None },
+        }
+    }
+
+    fn placement(&self, id: i64, leased: bool) -> Placement {
+        let work_id = WorkId::from_i64(id);
+        if leased { Placement::Leased(Held { work_id, fence: self.fence }) } else { Placement::Pending(work_id) }
+    }
+}
+
+async fn insert_one(
+    inner: &Inner,
+    connection: &mut MySqlConnection,
+    message: &Message,
+    birth: &Birth,
+) -> Result<Vec<(MessageId, Placement)>, sqlx::Error> {
+    let address = inner.pool.connect_options();
+    inner.spares.prepare(&address, connection, &inner.sql.enqueue_one).await?;
+    let headers = write_headers(message.get_headers());
+    let mut query = sqlx::query(AssertSqlSafe(inner.sql.enqueue_one.as_str()))
+        .bind(message.id().as_uuid())
+        .bind(message.topic().as_bytes())
+        .bind(&message.payload()[..]);
+    for text in texts(message) {
+        query = query.bind(text.map(str::as_bytes));
+    }
+    let rows = bind_times(query.bind(headers.as_deref().map(str::as_bytes)).bind(occurred(message)), message)
+        .bind(message.get_priority())
+        .bind(birth.owner)
+        .bind(birth.fence.as_i64())
+        .bind(birth.lease)
+        .fetch_all(connection)
+        .await?;
+    rows.iter()
+        .map(|row| {
+            let leased = row.try_get_unchecked::<i64, _>(2)? != 0;
+            Ok((message.id(), birth.placement(row.try_get_unchecked(0)?, leased)))
+        })
+        .collect()
+}
+
+async fn insert_chunk(
+    inner: &Inner,
+    connection: &mut MySqlConnection,
+    chunk: &[Message],
+    birth: &Birth,
+) -> Result<Vec<(MessageId, Placement)>, sqlx::Error> {
+    let rows_max = row_count(chunk.len());
+    let statement = insert_statement(inner, rows_max);
+    let address = inner.pool.connect_options();
+    inner.spares.prepare(&address, connection, &statement).await?;
+    let mut query = sqlx::query(AssertSqlSafe(statement));
+    let headers: Vec<_> = chunk.iter().map(|message| write_headers(message.get_headers())).collect();
+    let last = chunk.last().zip(headers.last());
+    let filled = chunk.iter().zip(&headers).chain(last.into_iter().cycle()).take(rows_max);
+    for (index, (message, headers)) in filled.enumerate() {
+        let leased = birth.owner.is_some() && !is_conditional(message);
+        let payload = if index < chunk.len() { &message.payload()[..] } else { &[] };
+        query = query.bind(message.id().as_uuid()).bind(message.topic().as_bytes()).bind(payload);
+        query = bind_times(query, message)
+            .bind(i32::from(leased))
+            .bind(message.get_priority())
+            .bind(birth.owner.filter(|_| leased))
+            .bind(birth.lease.filter(|_| leased));
+        for text in texts(message) {
+            query = query.bind(text.map(str::as_bytes));
+        }
+        query = query.bind(headers.as_deref().map(str::as_bytes)).bind(occurred(message)).bind(birth.fence.as_i64());
+    }
+    query.execute(&mut *connection).await?;
+    let ids = || chunk.iter().map(|message| message.id().as_uuid());
+    let look = format!(
+        "{};\n{}",
+        with_number(&with_messages(&inner.sql.enqueue_stored, ids()), "0 /*fence*/", birth.fence.as_i64()),
+        with_messages(&inner.sql.enqueue_known, ids()),
+    );
+    let rows = sqlx::raw_sql(AssertSqlSafe(look)).fetch_all(&mut *connection).await?;
+    let found = Found::read(&rows, birth)?;
+    if let Some(script) = found.script(inner, birth) {
+        sqlx::raw_sql(AssertSqlSafe(script)).execute(&mut *connection).await?;
+    }
+    Ok(found.stored)
+}
+
+/// What the look at a batch found.
+#[derive(Default)]
+struct Found {
+    stored: Vec<(MessageId, Placement)>,
+    known: Vec<i64>,
+    delayed: Vec<i64>,
+    to_lease: Vec<i64>,
+}
+
+impl Found {
+    fn read(rows: &[MySqlRow], birth: &Birth) -> Result<Self, sqlx::Error> {
+        let (known, new): (Vec<_>, Vec<_>) = rows.iter().partition(|row| answers(row, "known"));
+        let known: HashSet<Uuid> =
+            known.iter().map(|row| row.try_get_unchecked(0)).collect::<Result<_, sqlx::Error>>()?;
+        let mut found = Self::default();
+        for row in new {
+            let id: i64 = row.try_get_unchecked(0)?;
+            let message_id: Uuid = row.try_get_unchecked(1)?;
+            let flag = |column: usize| row.try_get_unchecked::<i64, _>(column).map(|flag| flag != 0);
+            let (leased, delayed, expired) = (flag(2)?, flag(3)?, flag(4)?);
+            if known.contains(&message_id) {
+                found.known.push(id);
+                continue;
+            }
+            let lease_now = birth.owner.is_some() && !leased && !delayed && !expired;
+            if delayed {
+                found.delayed.push(id);
+            } else if lease_now {
+                found.to_lease.push(id);
+            }
+            if let Ok(message_id) = MessageId::from_uuid(message_id) {
+                found.stored.push((message_id, birth.placement(id, leased || lease_now)));
+            }
+        }
+        Ok(found)
+    }
+
+    /// What is left to be done, where anything is.
+    fn script(&self, inner: &Inner, birth: &Birth) -> Option<String> {
+        let mut steps = Vec::new();
+        if !self.known.is_empty() {
+            steps.push(with_ids(&inner.sql.enqueue_undo, self.known.iter().copied()));
+        }
+        if !self.delayed.is_empty() {
+            steps.push(with_ids(&inner.sql.enqueue_delayed, self.delayed.iter().copied()));
+            steps.push(with_ids(&inner.sql.enqueue_undo, self.delayed.iter().copied()));
+        }
+        if let (Some(owner), Some(lease)) = (birth.owner, birth.lease)
+            && !self.to_lease.is_empty()
+            && let Ok(owner) = pillarbox_core::OwnerToken::from_uuid(owner)
+        {
+            let step = with_ids(&inner.sql.enqueue_lease, self.to_lease.iter().copied());
+            steps.push(with_owner(&with_number(&step, "0 /*lease*/", lease), owner));
+        }
+        (!steps.is_empty()).then(|| steps.join(";\n"))
+    }
+}
+
+/// Rows of an insert. Each count is a statement of its own in the cache of the caller's connection, so there are few: larger
+/// batches are filled up by naming the last message again, which stores nothing.
+fn row_count(message_count: usize) -> usize {
+    if message_count <= 16 { message_count } else { message_count.next_multiple_of(32) }
+}
+
+/// The insert with so many rows.
+fn insert_statement(inner: &Inner, count: usize) -> String {
+    let sql = &inner.sql.enqueue;
+    let (head, rest) = sql.split_once("VALUES").unwrap_or((sql, ""));
+    let (row, tail) = rest.split_once("ON DUPLICATE").unwrap_or((rest, ""));
+    let row = row.trim();
+    // Fails the whole statement, in any sql_mode, when the server ended the transaction behind our back (H9).
+    let guard = "IF(@@in_transaction = 1, ?, (SELECT 1 UNION SELECT 2))";
+    let first = if inner.server.is_mariadb { with_literal(row, "? /*fence*/", guard) } else { row.to_owned() };
+    let others = format!(", {row}").repeat(count - 1);
+    format!("{head}VALUES {first}{others} ON DUPLICATE{tail}")
+}
+
+/// Cuts a batch by the length of lists and packets.
+fn chunks(messages: &[Message], bytes_max: usize) -> Vec<&[Message]> {
+    let mut chunks = Vec::new();
+    let (mut start, mut bytes) = (0, 0);
+    for (index, message) in messages.iter().enumerate() {
+        let weight = message.weight();
+        if index > start && (bytes + weight > bytes_max || index - start == LIST_MAX) {
+            chunks.push(&messages[start..index]);
+            (start, bytes) = (index, 0);
+        }
+        bytes += weight;
+    }
+    chunks.push(&messages[start..]);
+    chunks
+}
+
+/// Whether only the database can say if the message is ready.
+fn is_conditional(message: &Message) -> bool {
+    message.is_delayed() || message.expires().is_some()
+}
+
+/// The optional texts, in the order of the columns.
+fn texts(message: &Message) -> [Option<&str>; 8] {
+    [
+        message.get_message_type(),
+        write_aggregate_type(message),
+        message.get_aggregate_id(),
+        message.get_tenant(),
+        message.get_key(),
+        message.get_correlation_id(),
+        message.get_causation_id(),
+        message.get_content_type(),
+    ]
+}
+
+fn bind_times<'q>(query: Query<'q, MySql, MySqlArguments>, message: &Message) -> Query<'q, MySql, MySqlArguments> {
+    let (due_at, due_after) = when_micros(message.due());
+    let (expires_at, expires_after) = when_micros(message.expires());
+    query.bind(due_at).bind(due_after).bind(expires_at).bind(expires_after)
+}
+
+/// An instant or a delay, in microseconds: one of the two.
+fn when_micros(when: Option<When>) -> (Option<i64>, Option<i64>) {
+    match when {
+        None => (None, None),
+        Some(When::After(delay)) => (None, Some(duration_micros(delay))),
+        Some(When::At(at)) => (Some(instant_micros(at)), None),
+    }
+}
+
+fn occurred(message: &Message) -> Option<i64> {
+    message.get_occurred_at().map(instant_micros)
+}
+
+fn instant_micros(at: SystemTime) -> i64 {
+    at.duration_since(SystemTime::UNIX_EPOCH).map_or(0, duration_micros)
+}
+
+/// Whole microseconds; what is left over is cut off, never rounded up.
+pub(crate) fn duration_micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_are_cut_by_bytes_and_by_count() {
+        let small = vec![Message::new("t", ""); LIST_MAX + 1];
+        let lengths: Vec<_> = chunks(&small, usize::MAX).iter().map(|chunk| chunk.len()).collect();
+        assert_eq!(lengths, [LIST_MAX, 1]);
+        let large = vec![Message::new("t", vec![0; 1000]); 5];
+        let lengths: Vec<_> = chunks(&large, 2500).iter().map(|chunk| chunk.len()).collect();
+        assert_eq!(lengths, [2, 2, 1]);
+        assert_eq!(chunks(&large, 1).len(), 5);
+    }
+
+    #[test]
+    fn instants_are_cut_to_microseconds() {
+        assert_eq!(duration_micros(Duration::from_nanos(1_999)), 1);
+        assert_eq!(when_micros(Some(When::After(Duration::MAX))), (None, Some(i64::MAX)));
+    }
+}

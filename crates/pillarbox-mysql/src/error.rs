@@ -1,0 +1,115 @@
+//! The vendor's codes, known here and nowhere else.
+
+use pillarbox_core::StoreError;
+use sqlx::mysql::MySqlDatabaseError;
+
+/// Raised by our own routine when no transaction is open.
+const NO_TRANSACTION: u16 = 30_001;
+
+/// A subquery with two rows: how a batch fails on MariaDB when no transaction is open.
+const TWO_ROWS: u16 = 1242;
+
+/// Turns a driver's error into ours. Its text may hold a row or a password and is left behind.
+pub(crate) fn store_error(error: sqlx::Error) -> StoreError {
+    match error {
+        sqlx::Error::Database(error) => match error.try_downcast_ref::<MySqlDatabaseError>() {
+            Some(error) => server_error(error.number()),
+            None => StoreError::rejected("the database refused the call"),
+        },
+        sqlx::Error::PoolTimedOut => StoreError::unavailable("no connection to the database was free in time"),
+        sqlx::Error::PoolClosed => StoreError::unavailable("the connection pool is closed"),
+        sqlx::Error::Io(error) => StoreError::unavailable(format!("the database cannot be reached: {}", error.kind())),
+        sqlx::Error::WorkerCrashed => StoreError::unavailable("the connection to the database is broken"),
+        // The server closed the connection in the middle of an answer, or something between us and it did.
+        sqlx::Error::Protocol(_) => StoreError::unavailable("the connection to the database is broken"),
+        sqlx::Error::Tls(_) => StoreError::rejected("no encrypted connection to the database could be made"),
+        sqlx::Error::Configuration(_) => StoreError::rejected(
+            "the database's address cannot be read: expected mysql://user:password@host:port/database",
+        ),
+        sqlx::Error::BeginFailed => StoreError::unavailable("the database did not begin a transaction"),
+        _ => StoreError::rejected("the database's answer could not be read"),
+    }
+}
+
+/// No transaction is open where one must be.
+pub(crate) fn no_transaction() -> StoreError {
+    StoreError::rejected(
+        "no transaction is open on this connection: begin one; after a deadlock the server has rolled it back, \
+         so roll back and start again",
+    )
+}
+
+/// Whether the connection itself is spoiled: somebody left a transaction open on it.
+pub(crate) fn is_dirty_connection(error: &sqlx::Error) -> bool {
+    number(error) == Some(1568)
+}
+
+/// Whether the table, or its database, is not there.
+pub(crate) fn is_missing_table(error: &sqlx::Error) -> bool {
+    number(error) == Some(1146)
+}
+
+fn number(error: &sqlx::Error) -> Option<u16> {
+    error.as_database_error()?.try_downcast_ref::<MySqlDatabaseError>().map(MySqlDatabaseError::number)
+}
+
+fn server_error(number: u16) -> StoreError {
+    let error = match number {
+        NO_TRANSACTION | TWO_ROWS => return no_transaction(),
+        1213 => StoreError::conflict("a deadlock was resolved against this call"),
+        1205 => StoreError::conflict("another session held a lock for too long"),
+        1020 | 3572 => StoreError::conflict("another session changed the row first"),
+        1040 | 1203 | 1226 => StoreError::unavailable("the database has no room for another connection"),
+        1053 | 1077 | 1079 | 1152 | 1159 | 1160 | 1161 | 1184 | 1158 | 1927 | 4031 | 2002 | 2003 | 2006 | 2013 => {
+            StoreError::unavailable("the database ended the connection")
+        }
+        1317 | 1969 | 3024 => StoreError::unavailable("the database interrupted the call"),
+        1021 | 1114 | 1030 | 1037 | 1041 | 1135 => StoreError::unavailable("the database is out of space or memory"),
+        1290 | 1836 | 1792 | 3101 => StoreError::unavailable("the database is read-only now"),
+        1568 => StoreError::conflict("the pooled connection was left inside a transaction"),
+        1146 | 1305 | 1054 => StoreError::rejected(
+            "the outbox tables or routines are missing: run `pillarbox migrate`, or connect with SchemaPolicy::Deploy",
+        ),
+        1049 => StoreError::rejected("the database named in the address does not exist: create it first"),
+        1045 | 1698 | 1251 | 1524 | 2059 => {
+            StoreError::rejected("the database refused the login: check user name and password in the address")
+        }
+        1044 | 1142 | 1143 | 1227 | 1370 | 1419 => StoreError::rejected(
+            "the database user lacks rights: grant SELECT, INSERT, UPDATE, DELETE and EXECUTE on the outbox tables and \
+             routines, and CREATE, ALTER, ALTER ROUTINE and CREATE ROUTINE for deploying them",
+        ),
+        1153 => StoreError::rejected("the message is larger than the server's max_allowed_packet"),
+        1406 | 1264 | 1366 | 1292 | 1048 | 1062 => StoreError::rejected("the database refused a value"),
+        _ => StoreError::rejected("the database refused the call"),
+    };
+    error.with_code(number.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pillarbox_core::ErrorKind;
+
+    #[test]
+    fn every_code_says_what_to_do() {
+        let table = [
+            (1213, ErrorKind::Conflict, "deadlock"),
+            (1205, ErrorKind::Conflict, "lock"),
+            (1040, ErrorKind::Unavailable, "connection"),
+            (1053, ErrorKind::Unavailable, "ended"),
+            (1290, ErrorKind::Unavailable, "read-only"),
+            (1146, ErrorKind::Rejected, "pillarbox migrate"),
+            (1305, ErrorKind::Rejected, "pillarbox migrate"),
+            (1045, ErrorKind::Rejected, "password"),
+            (1370, ErrorKind::Rejected, "grant"),
+            (1366, ErrorKind::Rejected, "value"),
+            (NO_TRANSACTION, ErrorKind::Rejected, "no transaction is open"),
+            (TWO_ROWS, ErrorKind::Rejected, "no transaction is open"),
+        ];
+        for (number, kind, words) in table {
+            let error = server_error(number);
+            assert_eq!(error.kind(), kind, "{number}");
+            assert!(error.to_string().contains(words), "{number}: {error}");
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Deploying, checking and printing the tables.
+
+use async_trait::async_trait;
+use pillarbox_core::schema::{Migration, SchemaStatus};
+use pillarbox_core::{SchemaAdmin, StoreError};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, MySqlConnection, Row as _};
+
+use crate::error::{is_missing_table, store_error};
+use crate::sql::with_names;
+use crate::store::{MysqlStore, finished};
+
+/// The steps, in order.
+const MIGRATIONS: [Migration; 2] = [
+    Migration { number: 1, name: "outbox", sql: include_str!("../migrations/0001_outbox.sql") },
+    Migration { number: 2, name: "outbox_routines", sql: include_str!("../migrations/0002_outbox_routines.sql") },
+];
+
+/// The version that this program needs.
+const EXPECTED: u32 = 2;
+
+/// How long an instance waits for another one that deploys.
+const LOCK_SECONDS: i64 = 300;
+
+/// Modes and encoding are stored with the routines; the deploying session's own must not matter.
+const PRELUDE: &str = "\
+SET NAMES utf8mb4;
+SET SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION';
+";
+
+const VERSION_TABLE: &str = "\
+CREATE TABLE IF NOT EXISTS `pillarbox_schema_version` (
+    `outbox` VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    `version` INT NOT NULL,
+    `name` VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    `applied_at` DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    PRIMARY KEY (`outbox`, `version`)
+) ENGINE = InnoDB;
+";
+
+#[async_trait]
+impl SchemaAdmin for MysqlStore {
+    async fn deploy_schema(&self) -> Result<u32, StoreError> {
+        let store = self.clone();
+        finished(async move {
+            // A connection of its own: closing it gives the lock back, whatever happened before.
+            let mut connection = store.inner.pool.connect_options().connect().await.map_err(store_error)?;
+            let deployed = store.deploy_on(&mut connection).await;
+            drop(connection.close().await);
+            deployed
+        })
+        .await
+    }
+
+    async fn check_schema(&self) -> Result<SchemaStatus, StoreError> {
+        let store = self.clone();
+        finished(async move {
+            let mut connection = store.inner.pool.acquire().await.map_err(store_error)?;
+            Ok(SchemaStatus::of(store.version(&mut connection).await?, EXPECTED))
+        })
+        .await
+    }
+
+    fn schema_script(&self) -> String {
+        let mut script =
+            format!("-- Pillarbox {EXPECTED}: for the mysql or mariadb client.\n{PRELUDE}\n{VERSION_TABLE}");
+        for migration in MIGRATIONS {
+            script.push_str(&format!(
+                "\n-- {} {}\n{}\n{};\n",
+                migration.number,
+                migration.name,
+                migration.sql,
+                recorded(&migration)
+            ));
+        }
+        self.named(&script)
+    }
+}
+
+impl MysqlStore {
+    async fn deploy_on(&self, connection: &mut MySqlConnection) -> Result<u32, StoreError> {
+        self.lock(connection).await?;
+        let found = self.version(connection).await?.unwrap_or(0);
+        if found > EXPECTED {
+            SchemaStatus::of(Some(found), EXPECTED).require_current()?;
+        }
+        if found == EXPECTED {
+            return Ok(found);
+        }
+        self.run(connection, &format!("{PRELUDE}{VERSION_TABLE}")).await?;
+        for migration in MIGRATIONS.iter().filter(|migration| migration.number > found) {
+            self.run(connection, migration.sql).await?;
+            self.run(connection, &format!("{};", recorded(migration))).await?;
+        }
+        Ok(EXPECTED)
+    }
+
+    /// One instance at a time. The name is hashed: it must stay within 64 characters.
+    async fn lock(&self, connection: &mut MySqlConnection) -> Result<(), StoreError> {
+        let row = sqlx::query("SELECT GET_LOCK(CONCAT('pillarbox:', MD5(CONCAT(DATABASE(), '.', ?))), ?)")
+            .bind(self.inner.options.naming.schema().as_str())
+            .bind(LOCK_SECONDS)
+            .fetch_one(connection)
+            .await
+            .map_err(store_error)?;
+        match row.try_get_unchecked::<Option<i64>, _>(0).map_err(store_error)? {
+            Some(1) => Ok(()),
+            _ => Err(StoreError::unavailable("another instance has been deploying the tables for too long")),
+        }
+    }
+
+    /// The version on record; none when there is no record.
+    async fn version(&self, connection: &mut MySqlConnection) -> Result<Option<u32>, StoreError> {
+        let sql =
+            self.named("SELECT MAX(`version`) FROM `pillarbox_schema_version` WHERE `outbox` = 'pillarbox_outbox'");
+        match sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(connection).await {
+            Ok(row) => {
+                let version: Option<i64> = row.try_get_unchecked(0).map_err(store_error)?;
+                Ok(version.map(|version| u32::try_from(version).unwrap_or(0)))
+            }
+            Err(error) if is_missing_table(&error) => Ok(None),
+            Err(error) => Err(store_error(error)),
+        }
+    }
+
+    async fn run(&self, connection: &mut MySqlConnection, script: &str) -> Result<(), StoreError> {
+        for statement in statements(&self.named(script)) {
+            sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut *connection).await.map_err(store_error)?;
+        }
+        Ok(())
+    }
+
+    fn named(&self, sql: &str) -> String {
+        with_names(&self.inner.options.naming, sql)
+    }
+}
+
+/// The statement that records a step; repeating it changes nothing.
+fn recorded(migration: &Migration) -> String {
+    format!(
+        "INSERT INTO `pillarbox_schema_version` (`outbox`, `version`, `name`) VALUES ('pillarbox_outbox', {}, '{}')\n\
+         ON DUPLICATE KEY UPDATE `version` = `version`",
+        migration.number, migration.name
+    )
+}
+
+/// Cuts a script into statements as the vendor's client does, `DELIMITER` lines included.
+///
+/// Enough for our own files: a delimiter counts at the end of a line only.
+fn statements(script: &str) -> Vec<String> {
+    let mut statements = Vec::new();
+    let mut delimiter = ";";
+    let mut statement = String::new();
+    for line in script.lines() {
+        if let Some(next) = line.strip_prefix("DELIMITER ") {
+            delimiter = next.trim();
+        } else if line.starts_with("--") || (line.trim().is_empty() && statement.is_empty()) {
+            // Comments between statements stay behind; those within a routine are indented and stay in it.
+        } else if let Some(end) = line.trim_end().strip_suffix(delimiter) {
+            statement.push_str(end);
+            statements.push(std::mem::take(&mut statement));
+        } else {
+            statement.push_str(line);
+            statement.push('\n');
+        }
+    }
+    statements
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scripts_are_cut_like_the_client_cuts_them() {
+        let script = "-- why\nSELECT 1;\n\nDELIMITER $$\nCREATE x\nBEGIN\n  a;\nEND$$\nDELIMITER ;\nSELECT\n  2;\n";
+        assert_eq!(statements(script), ["SELECT 1", "CREATE x\nBEGIN\n  a;\nEND", "SELECT\n  2"]);
+    }
+
+    #[test]
+    fn the_steps_are_numbered_without_gaps() {
+        let numbers: Vec<_> = MIGRATIONS.iter().map(|migration| migration.number).collect();
+        assert_eq!(numbers, [1, EXPECTED]);
+    }
+
+    #[test]
+    fn every_routine_is_dropped_before_it_is_created() {
+        let created = MIGRATIONS[1].sql.matches("CREATE PROCEDURE").count();
+        assert_eq!(created, MIGRATIONS[1].sql.matches("DROP PROCEDURE IF EXISTS").count());
+        assert_eq!(statements(MIGRATIONS[1].sql).len(), 2 * created + 1);
+    }
+}

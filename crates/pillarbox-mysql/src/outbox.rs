@@ -1,0 +1,329 @@
+//! Claim, settle, exchange, renew, reap, purge.
+
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use pillarbox_core::lease::{Claim, Held};
+use pillarbox_core::retention::{PurgeLimit, Retention};
+use pillarbox_core::store::{
+    Claimed, Enqueue, Enqueued, Exchanged, GuardPlan, OutboxStore, Reap, Reaped, Settlement, StoreOptions,
+    enqueue_answers,
+};
+use pillarbox_core::{OwnerToken, Settled, StoreError, StoreId, Verdict, WorkId};
+use serde_json::json;
+use sqlx::mysql::MySqlRow;
+use sqlx::{AssertSqlSafe, Connection as _, MySqlConnection};
+
+use crate::enqueue::{duration_micros, insert};
+use crate::row::{answers, claimed, get};
+use crate::sql::{LIST_MAX, guarded, with_literal, with_number, with_owner};
+use crate::store::MysqlStore;
+
+#[async_trait]
+impl OutboxStore for MysqlStore {
+    fn id(&self) -> &StoreId {
+        &self.inner.id
+    }
+
+    fn options(&self) -> &StoreOptions {
+        &self.inner.options
+    }
+
+    async fn enqueue(&self, enqueue: Enqueue<'_>) -> Result<Vec<Enqueued>, StoreError> {
+        self.inner.options.limits.check(enqueue.messages())?;
+        if enqueue.messages().is_empty() {
+            return Ok(Vec::new());
+        }
+        let messages: std::sync::Arc<[_]> = enqueue.messages().into();
+        let lease = enqueue.lease();
+        let store = self.clone();
+        let stored = self.attempt(move |connection| {
+            let (store, messages) = (store.clone(), messages.clone());
+            Box::pin(async move {
+                let mut tx = connection.begin_with(AssertSqlSafe(store.inner.sql.begin.as_str())).await?;
+                let enqueue = match lease {
+                    Some(lease) => Enqueue::leased(&messages, lease),
+                    None => Enqueue::pending(&messages),
+                };
+                let stored = insert(&store.inner, &mut tx, enqueue).await?;
+                tx.commit().await?;
+                Ok(stored)
+            })
+        });
+        Ok(enqueue_answers(&enqueue, stored.await?))
+    }
+
+    async fn claim(&self, claim: Claim) -> Result<Vec<Claimed>, StoreError> {
+        let floor = self.inner.floor.start(Instant::now(), self.inner.options.rescan_interval);
+        let rows = self.transact(vec![self.claim_statement(&claim, floor)]).await?;
+        self.read_claim(&rows, &claim)
+    }
+
+    async fn settle(&self, owner: OwnerToken, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
+        let plan = GuardPlan::new(settlements, |settlement| settlement.held)?;
+        if plan.is_empty() {
+            return Ok(Vec::new());
+        }
+        let rows = match acks(&plan) {
+            Some(held) => self.transact(packed(self.ack_statements(owner, &held), self.script_bytes_max())).await?,
+            None => self.settle_bound(owner, &plan, None).await?,
+        };
+        self.read_settled(&plan, &rows)
+    }
+
+    async fn exchange(&self, settlements: &[Settlement], claim: Claim) -> Result<Exchanged, StoreError> {
+        let plan = GuardPlan::new(settlements, |settlement| settlement.held)?;
+        let floor = self.inner.floor.start(Instant::now(), self.inner.options.rescan_interval);
+        let owner = claim.owner();
+        let rows = match acks(&plan) {
+            Some(held) => {
+                let mut statements = self.ack_statements(owner, &held);
+                statements.push(self.claim_statement(&claim, floor));
+                self.transact(packed(statements, self.script_bytes_max())).await?
+            }
+            None => self.settle_bound(owner, &plan, Some((&claim, floor))).await?,
+        };
+        let claimed = self.read_claim(&rows, &claim)?;
+        let settled = self.read_settled(&plan, &rows)?;
+        Ok(Exchanged { settled, claimed })
+    }
+
+    async fn renew(&self, owner: OwnerToken, held: &[Held], lease: Duration) -> Result<Vec<Settled>, StoreError> {
+        let lease = pillarbox_core::lease::Lease::new(owner, lease)?.duration();
+        let plan = GuardPlan::new(held, |held| *held)?;
+        if plan.is_empty() {
+            return Ok(Vec::new());
+        }
+        let held: Vec<Held> = plan.rows().iter().map(|held| **held).collect();
+        let renew = with_number(&self.inner.sql.renew, "0 /*lease*/", duration_micros(lease));
+        let statements = held
+            .chunks(LIST_MAX)
+            .flat_map(|held| [guarded(&self.inner.sql.settle, owner, held), guarded(&renew, owner, held)])
+            .collect();
+        let rows = self.transact(packed(statements, self.script_bytes_max())).await?;
+        Ok(plan.answers(applied(&rows)?))
+    }
+
+    async fn reap(&self, reap: Reap) -> Result<Reaped, StoreError> {
+        reap.validate()?;
+        let after = reap.after.map_or_else(|| "NULL".to_owned(), |after| after.as_i64().to_string());
+        let sql = with_literal(&self.inner.sql.reap, "NULL /*after*/", &after);
+        let sql = with_number(&sql, "1 /*window*/", i64::from(reap.window));
+        let sql = with_number(&sql, "0 /*lost_leases_max*/", self.lost_leases_max());
+        let rows = self.transact(vec![sql]).await?;
+        let row = rows.first().ok_or_else(|| StoreError::rejected("the reap routine gave no answer"))?;
+        self.inner.floor.given_back(get::<Option<i64>>(row, 4)?.map(WorkId::from_i64));
+        let count = |column| get::<i64>(row, column).map(|count| u64::try_from(count).unwrap_or(0));
+        let next = get::<Option<i64>>(row, 3)?.map(WorkId::from_i64);
+        Ok(Reaped { released: count(0)?, lost: count(1)?, expired: count(2)?, next })
+    }
+
+    async fn purge(&self, limit: PurgeLimit) -> Result<u64, StoreError> {
+        let keep = self.inner.options.retention.keeps_for().unwrap_or_default();
+        let sql = with_number(&self.inner.sql.purge, "0 /*keep*/", duration_micros(keep));
+        let sql = with_number(&sql, "1 /*limit*/", i64::from(limit.get()));
+        let rows = self.transact(vec![format!("{sql};\nSELECT ROW_COUNT()")]).await?;
+        let purged: i64 = rows.first().map_or(Ok(0), |row| get(row, 0))?;
+        Ok(u64::try_from(purged).unwrap_or(0))
+    }
+}
+
+impl MysqlStore {
+    fn claim_statement(&self, claim: &Claim, floor: i64) -> String {
+        let sql = with_owner(&self.inner.sql.claim, claim.owner());
+        let sql = with_number(&sql, "0 /*fence*/", claim.lease().fence().as_i64());
+        let sql = with_number(&sql, "0 /*lease*/", duration_micros(claim.lease().duration()));
+        let sql = with_number(&sql, "1 /*limit*/", i64::from(claim.limit()));
+        let sql = with_number(&sql, "0 /*floor*/", floor);
+        with_number(&sql, "0 /*lost_leases_max*/", self.lost_leases_max())
+    }
+
+    /// Acks carry no text, so they travel as plain statements with the ids in them: opening JSON costs the server more.
+    fn ack_statements(&self, owner: OwnerToken, held: &[Held]) -> Vec<String> {
+        let sql = &self.inner.sql;
+        let keep = match self.inner.options.retention {
+            Retention::Delete => None,
+            Retention::Receipt(_) => Some(&sql.settle_receipt),
+            Retention::Message(_) => Some(&sql.settle_done),
+        };
+        held.chunks(LIST_MAX)
+            .flat_map(|held| {
+                let steps = [Some(&sql.settle), keep, Some(&sql.settle_delete)];
+                steps.into_iter().flatten().map(move |step| guarded(step, owner, held))
+            })
+            .collect()
+    }
+
+    /// Verdicts that carry text are bound as JSON. What exceeds a packet goes in parts, within one transaction.
+    async fn settle_bound(
+        &self,
+        owner: OwnerToken,
+        plan: &GuardPlan<'_, Settlement>,
+        next: Option<(&Claim, i64)>,
+    ) -> Result<Vec<MySqlRow>, StoreError> {
+        let parts = self.verdicts(plan);
+        let claim = next.map(|(claim, floor)| Next {
+            fence: claim.lease().fence().as_i64(),
+            lease: duration_micros(claim.lease().duration()),
+            limit: claim.limit(),
+            floor,
+            statement: self.claim_statement(claim, floor),
+        });
+        let store = self.clone();
+        let shared = std::sync::Arc::new((parts, claim));
+        self.attempt(move |connection| {
+            let (store, shared) = (store.clone(), shared.clone());
+            Box::pin(async move { store.send_bound(connection, owner, &shared.0, shared.1.as_ref()).await })
+        })
+        .await
+    }
+
+    async fn send_bound(
+        &self,
+        connection: &mut MySqlConnection,
+        owner: OwnerToken,
+        parts: &[String],
+        next: Option<&Next>,
+    ) -> Result<Vec<MySqlRow>, sqlx::Error> {
+        let sql = &self.inner.sql;
+        let query = |sql: &str, part: &str| {
+            sqlx::query(AssertSqlSafe(sql)).bind(owner.as_uuid()).bind(part.as_bytes().to_vec())
+        };
+        match (parts, next) {
+            ([part], None) => query(&sql.settle_rows, part).fetch_all(connection).await,
+            ([part], Some(next)) => {
+                query(&sql.exchange, part)
+                    .bind(next.fence)
+                    .bind(next.lease)
+                    .bind(next.limit)
+                    .bind(next.floor)
+                    .bind(self.lost_leases_max())
+                    .fetch_all(connection)
+                    .await
+            }
+            (parts, next) => {
+                let mut tx = connection.begin_with(AssertSqlSafe(sql.begin.as_str())).await?;
+                let mut rows = Vec::new();
+                for part in parts {
+                    rows.extend(query(&sql.settle_rows_part, part).fetch_all(&mut *tx).await?);
+                }
+                if let Some(next) = next {
+                    let claim = AssertSqlSafe(next.statement.as_str());
+                    rows.extend(sqlx::raw_sql(claim).fetch_all(&mut *tx).await?);
+                }
+                tx.commit().await?;
+                Ok(rows)
+            }
+        }
+    }
+
+    /// The verdicts as JSON arrays, each within half a packet.
+    fn verdicts(&self, plan: &GuardPlan<'_, Settlement>) -> Vec<String> {
+        let ack = match self.inner.options.retention {
+            Retention::Delete => "delete",
+            Retention::Receipt(_) => "receipt",
+            Retention::Message(_) => "keep",
+        };
+        let entries = plan.rows().iter().map(|settlement| {
+            let Held { work_id, fence } = settlement.held;
+            let verdict = &settlement.verdict;
+            let word = match verdict {
+                Verdict::Ack => ack,
+                Verdict::Abandon { .. } => "abandon",
+                Verdict::Release { .. } => "release",
+                Verdict::Fail { .. } => "fail",
+            };
+            let delay = duration_micros(verdict.delay());
+            json!([work_id.as_i64(), fence.as_i64(), word, delay, verdict.reason()]).to_string()
+        });
+        let joined = join(entries, ",", self.script_bytes_max());
+        joined.into_iter().map(|part| format!("[{part}]")).collect()
+    }
+
+    fn read_claim(&self, rows: &[MySqlRow], claim: &Claim) -> Result<Vec<Claimed>, StoreError> {
+        let mut taken = Vec::new();
+        let mut highest = None;
+        for row in rows.iter().filter(|row| answers(row, "id")) {
+            let message = claimed(row)?;
+            // Those that waited may stand far ahead of the backlog.
+            if get::<i64>(row, 24)? == 0 {
+                highest = highest.max(Some(message.held.work_id));
+            }
+            taken.push(message);
+        }
+        let full = taken.len() >= claim.limit() as usize;
+        self.inner.floor.claimed(highest, full);
+        taken.sort_by_key(|message| message.held.work_id);
+        Ok(taken)
+    }
+
+    fn read_settled(&self, plan: &GuardPlan<'_, Settlement>, rows: &[MySqlRow]) -> Result<Vec<Settled>, StoreError> {
+        let given_back = plan.rows().iter().find(|settlement| {
+            let verdict = &settlement.verdict;
+            matches!(verdict, Verdict::Abandon { .. } | Verdict::Release { .. })
+                && duration_micros(verdict.delay()) == 0
+        });
+        self.inner.floor.given_back(given_back.map(|settlement| settlement.held.work_id));
+        Ok(plan.answers(applied(rows)?))
+    }
+
+    fn lost_leases_max(&self) -> i64 {
+        i64::from(self.inner.options.lost_leases_max.min(i32::MAX.unsigned_abs()))
+    }
+
+    /// Half a packet: the rest is for what surrounds the text.
+    fn script_bytes_max(&self) -> usize {
+        self.inner.server.packet_bytes_max / 2
+    }
+}
+
+/// The claim that follows a settlement in the same round trip.
+struct Next {
+    fence: i64,
+    lease: i64,
+    limit: u32,
+    floor: i64,
+    statement: String,
+}
+
+/// The rows of a call that holds nothing but acks.
+fn acks(plan: &GuardPlan<'_, Settlement>) -> Option<Vec<Held>> {
+    let held = |settlement: &&Settlement| (settlement.verdict == Verdict::Ack).then_some(settlement.held);
+    plan.rows().iter().map(held).collect()
+}
+
+fn applied(rows: &[MySqlRow]) -> Result<Vec<WorkId>, StoreError> {
+    rows.iter().filter(|row| answers(row, "applied")).map(|row| get(row, 0).map(WorkId::from_i64)).collect()
+}
+
+/// Joins statements into as few scripts as packets allow.
+fn packed(statements: Vec<String>, bytes_max: usize) -> Vec<String> {
+    join(statements, ";\n", bytes_max)
+}
+
+fn join(pieces: impl IntoIterator<Item = String>, separator: &str, bytes_max: usize) -> Vec<String> {
+    let mut joined: Vec<String> = Vec::new();
+    for piece in pieces {
+        match joined.last_mut() {
+            Some(last) if last.len() + piece.len() < bytes_max => {
+                last.push_str(separator);
+                last.push_str(&piece);
+            }
+            _ => joined.push(piece),
+        }
+    }
+    joined
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_packed_as_far_as_they_fit() {
+        let pieces = ["aaa", "bbb", "ccc"].map(String::from);
+        assert_eq!(join(pieces.clone(), ",", 100), ["aaa,bbb,ccc"]);
+        assert_eq!(join(pieces.clone(), ",", 7), ["aaa,bbb", "ccc"]);
+        assert_eq!(join(pieces, ",", 1), ["aaa", "bbb", "ccc"]);
+    }
+}

@@ -1,0 +1,192 @@
+//! The statements, rendered once for the configured names, and the literals that are put into them.
+//!
+//! Only numbers and hexadecimal digits are ever written into a statement; everything that a user chose is bound.
+
+use std::fmt::Write as _;
+
+use pillarbox_core::OwnerToken;
+use pillarbox_core::lease::Held;
+use pillarbox_core::naming::Naming;
+
+/// Ids in one list. MariaDB turns longer lists into a subquery, which locks the whole table in an UPDATE or DELETE.
+pub(crate) const LIST_MAX: usize = 900;
+
+const OWNER: &str = "x'00000000000000000000000000000000' /*owner*/";
+
+macro_rules! statements {
+    ($($name:ident),* $(,)?) => {
+        /// Every statement of the backend with the names of one store.
+        #[derive(Debug)]
+        pub(crate) struct Statements {
+            $(pub(crate) $name: String,)*
+        }
+
+        impl Statements {
+            pub(crate) fn new(naming: &Naming) -> Self {
+                Self {
+                    $($name: statement(naming, include_str!(concat!("../sql/outbox_", stringify!($name), ".sql"))),)*
+                }
+            }
+        }
+    };
+}
+
+statements!(
+    begin,
+    claim,
+    count_dead,
+    delete,
+    enqueue,
+    enqueue_delayed,
+    enqueue_guard,
+    enqueue_known,
+    enqueue_lease,
+    enqueue_one,
+    enqueue_stored,
+    enqueue_undo,
+    exchange,
+    find_dead,
+    get,
+    get_shelf,
+    leases,
+    list_live,
+    list_shelf,
+    lock_dead,
+    purge,
+    reap,
+    renew,
+    replay,
+    settle,
+    settle_delete,
+    settle_done,
+    settle_receipt,
+    settle_rows,
+    settle_rows_part,
+    topics,
+);
+
+/// Puts the configured names in the place of the default ones, in one pass, so that a name may contain a default one.
+pub(crate) fn with_names(naming: &Naming, sql: &str) -> String {
+    let names = [
+        ("pillarbox_schema_version", format!("{}_schema_version", naming.schema())),
+        ("pillarbox_outbox", naming.joined()),
+    ];
+    let mut rendered = String::with_capacity(sql.len());
+    let mut rest = sql;
+    while let Some(at) = rest.find("pillarbox_") {
+        rendered.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let (default, configured) = names
+            .iter()
+            .find(|(default, _)| rest.starts_with(default))
+            .map_or(("pillarbox_", "pillarbox_"), |(default, configured)| (*default, configured.as_str()));
+        rendered.push_str(configured);
+        rest = &rest[default.len()..];
+    }
+    rendered.push_str(rest);
+    rendered
+}
+
+/// A statement without its head comment, which the server need not parse each time.
+fn statement(naming: &Naming, file: &str) -> String {
+    let body: Vec<&str> = file.lines().filter(|line| !line.starts_with("--")).collect();
+    with_names(naming, body.join("\n").trim())
+}
+
+/// Replaces `0 /*name*/` (or another number) by a number.
+pub(crate) fn with_number(sql: &str, marker: &str, number: i64) -> String {
+    with_literal(sql, marker, &number.to_string())
+}
+
+/// Replaces `0 /*ids*/` by a list of row ids.
+pub(crate) fn with_ids(sql: &str, ids: impl IntoIterator<Item = i64>) -> String {
+    with_literal(sql, "0 /*ids*/", &list(ids))
+}
+
+/// Replaces `0 /*messages*/` by a list of message ids.
+pub(crate) fn with_messages(sql: &str, ids: impl IntoIterator<Item = uuid::Uuid>) -> String {
+    let mut text = String::new();
+    for id in ids {
+        let comma = if text.is_empty() { "" } else { "," };
+        let _ = write!(text, "{comma}x'{}'", id.simple());
+    }
+    with_literal(sql, "0 /*messages*/", &text)
+}
+
+/// Replaces the owner's marker.
+pub(crate) fn with_owner(sql: &str, owner: OwnerToken) -> String {
+    with_literal(sql, OWNER, &format!("x'{}'", owner.as_uuid().simple()))
+}
+
+/// The guard: exactly these rows under exactly these claims of the owner.
+pub(crate) fn guarded(sql: &str, owner: OwnerToken, held: &[Held]) -> String {
+    let sql = with_owner(&with_ids(sql, held.iter().map(|held| held.work_id.as_i64())), owner);
+    let fence = held.first().map_or(0, |held| held.fence.as_i64());
+    let guard = if held.iter().all(|held| held.fence.as_i64() == fence) {
+        format!("`fence` = {fence}")
+    } else {
+        let mut pairs = String::from("(`id`, `fence`) IN (");
+        for (index, held) in held.iter().enumerate() {
+            let comma = if index == 0 { "" } else { "," };
+            let _ = write!(pairs, "{comma}({},{})", held.work_id, held.fence);
+        }
+        pairs + ")"
+    };
+    with_literal(&sql, "0 /*fences*/", &guard)
+}
+
+/// Replaces a marker by text that we made ourselves.
+pub(crate) fn with_literal(sql: &str, marker: &str, literal: &str) -> String {
+    debug_assert!(sql.contains(marker), "{marker} is missing in {sql}");
+    sql.replace(marker, literal)
+}
+
+/// Numbers, separated by commas.
+pub(crate) fn list(numbers: impl IntoIterator<Item = i64>) -> String {
+    let mut text = String::new();
+    for number in numbers {
+        let comma = if text.is_empty() { "" } else { "," };
+        let _ = write!(text, "{comma}{number}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pillarbox_core::{Fence, WorkId};
+
+    fn held(id: i64, fence: i64) -> Held {
+        Held { work_id: WorkId::from_i64(id), fence: Fence::from_i64(fence) }
+    }
+
+    #[test]
+    fn names_are_replaced_in_one_pass() {
+        let naming = Naming::new("pillarbox_outbox", "current").unwrap();
+        let sql = "`pillarbox_outbox` `pillarbox_outbox_shelf` `pillarbox_schema_version` `pillarbox_outbox_claim`";
+        assert_eq!(
+            with_names(&naming, sql),
+            "`pillarbox_outbox_current` `pillarbox_outbox_current_shelf` `pillarbox_outbox_schema_version` \
+             `pillarbox_outbox_current_claim`"
+        );
+        assert_eq!(with_names(&Naming::default(), sql), sql);
+    }
+
+    /// H53: every identifier comes from the configuration, checked and quoted.
+    #[test]
+    fn no_statement_keeps_a_default_name() {
+        let naming = Naming::new("s", "t").unwrap();
+        assert!(!format!("{:?}", Statements::new(&naming)).contains("pillarbox"));
+    }
+
+    #[test]
+    fn the_guard_names_each_claim() {
+        let owner = OwnerToken::new();
+        let sql =
+            "`id` IN (0 /*ids*/) AND `owner_token` = x'00000000000000000000000000000000' /*owner*/ AND (0 /*fences*/)";
+        let one = guarded(sql, owner, &[held(1, 7), held(2, 7)]);
+        assert!(one.starts_with("`id` IN (1,2) AND") && one.ends_with("AND (`fence` = 7)"), "{one}");
+        let two = guarded(sql, owner, &[held(1, 7), held(2, 8)]);
+        assert!(two.ends_with("AND ((`id`, `fence`) IN ((1,7),(2,8)))"), "{two}");
+    }
+}

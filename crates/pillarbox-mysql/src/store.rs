@@ -1,0 +1,259 @@
+//! The handle: connections, names, and the one way in which the store's own transactions run.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pillarbox_core::floor::Floor;
+use pillarbox_core::schema::SchemaPolicy;
+use pillarbox_core::store::{CONFLICT_RETRIES_MAX, StoreOptions};
+use pillarbox_core::{ErrorKind, SchemaAdmin as _, StoreError, StoreId};
+use sqlx::mysql::{MySqlConnectOptions, MySqlPool, MySqlPoolOptions, MySqlRow};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, MySqlConnection, Row as _};
+
+use crate::error::{is_dirty_connection, store_error};
+use crate::prepare::Spares;
+use crate::sql::Statements;
+
+/// A store in a MySQL or MariaDB database. Clones share the connections.
+///
+/// Every call runs in a task of its own and is finished even when its future is dropped, so that no connection goes back
+/// to the pool in the middle of a transaction.
+#[derive(Clone)]
+pub struct MysqlStore {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) pool: MySqlPool,
+    pub(crate) id: StoreId,
+    pub(crate) options: StoreOptions,
+    pub(crate) sql: Statements,
+    pub(crate) server: Server,
+    pub(crate) floor: Floor,
+    pub(crate) spares: Spares,
+}
+
+/// What the backend must know about the server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Server {
+    /// MariaDB tells whether a transaction is open; MySQL must be asked.
+    pub(crate) is_mariadb: bool,
+    /// The longest packet that the server takes, in bytes.
+    pub(crate) packet_bytes_max: usize,
+}
+
+impl MysqlStore {
+    /// Connects to `mysql://user:password@host:port/database` and treats the tables as the options say.
+    pub async fn connect(url: &str, options: StoreOptions) -> Result<Self, StoreError> {
+        let address: MySqlConnectOptions = url.parse().map_err(store_error)?;
+        options.validate()?;
+        // Once without the pool, which would wait for a server that is not there.
+        let probe = address.connect().await.map_err(store_error)?;
+        probe.close().await.map_err(store_error)?;
+        let pool = MySqlPoolOptions::new().connect_lazy_with(address);
+        Self::with_pool(pool, options).await
+    }
+
+    /// Uses a pool that exists already and treats the tables as the options say.
+    pub async fn with_pool(pool: MySqlPool, options: StoreOptions) -> Result<Self, StoreError> {
+        options.validate()?;
+        let server = Server::ask(&pool).await?;
+        let id = match &options.store_id {
+            Some(id) => id.clone(),
+            None => store_id(&pool.connect_options())?,
+        };
+        let sql = Statements::new(&options.naming);
+        let (floor, spares) = (Floor::default(), Spares::default());
+        let store = Self { inner: Arc::new(Inner { pool, id, options, sql, server, floor, spares }) };
+        match store.inner.options.schema {
+            SchemaPolicy::Deploy => drop(store.deploy_schema().await?),
+            SchemaPolicy::Check => store.check_schema().await?.require_current()?,
+            SchemaPolicy::Assume => {}
+        }
+        Ok(store)
+    }
+
+    /// The connections, for transactions of one's own.
+    pub fn pool(&self) -> &MySqlPool {
+        &self.inner.pool
+    }
+
+    /// Behaves as on MySQL, which cannot do all that MariaDB can. For tests.
+    #[doc(hidden)]
+    pub fn as_on_mysql(&self) -> Self {
+        let Inner { pool, id, options, server, .. } = &*self.inner;
+        let inner = Inner {
+            pool: pool.clone(),
+            id: id.clone(),
+            options: options.clone(),
+            sql: Statements::new(&options.naming),
+            server: Server { is_mariadb: false, ..*server },
+            floor: Floor::default(),
+            spares: Spares::default(),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Runs scripts as one transaction: the first is sent together with its beginning, the last with its end.
+    pub(crate) async fn transact(&self, mut scripts: Vec<String>) -> Result<Vec<MySqlRow>, StoreError> {
+        if let Some(first) = scripts.first_mut() {
+            *first = format!("{};\n{first}", self.inner.sql.begin);
+        }
+        if let Some(last) = scripts.last_mut() {
+            last.push_str(";\nCOMMIT");
+        }
+        let scripts = Arc::new(scripts);
+        self.attempt(move |connection| {
+            let scripts = Arc::clone(&scripts);
+            Box::pin(async move {
+                let mut rows = Vec::new();
+                for script in scripts.iter() {
+                    let answer = sqlx::raw_sql(AssertSqlSafe(script.as_str())).fetch_all(&mut *connection).await?;
+                    rows.extend(answer);
+                }
+                Ok(rows)
+            })
+        })
+        .await
+    }
+
+    /// Runs something on a connection of the pool, again after a lost race, in a task that nobody can drop half-way.
+    pub(crate) async fn attempt<T, F>(&self, run: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: for<'c> Fn(&'c mut MySqlConnection) -> futures_util::future::BoxFuture<'c, Result<T, sqlx::Error>>
+            + Send
+            + Sync
+            + 'static,
+    {
+        let store = self.clone();
+        finished(async move {
+            let mut tries = 0;
+            loop {
+                match store.attempt_once(&run).await {
+                    Err(error) if error.kind() == ErrorKind::Conflict && tries < CONFLICT_RETRIES_MAX => {
+                        tries += 1;
+                        tokio::time::sleep(pause(tries)).await;
+                    }
+                    ended => return ended,
+                }
+            }
+        })
+        .await
+    }
+
+    async fn attempt_once<T, F>(&self, run: &F) -> Result<T, StoreError>
+    where
+        F: for<'c> Fn(&'c mut MySqlConnection) -> futures_util::future::BoxFuture<'c, Result<T, sqlx::Error>>,
+    {
+        let mut connection = self.inner.pool.acquire().await.map_err(store_error)?;
+        match run(&mut connection).await {
+            Ok(answer) => Ok(answer),
+            Err(error) => {
+                let cleaned = match is_dirty_connection(&error) {
+                    true => false,
+                    false => sqlx::raw_sql("ROLLBACK").execute(&mut *connection).await.is_ok(),
+                };
+                if !cleaned {
+                    // Closed, not pooled: whatever is open on it ends here.
+                    drop(connection.detach().close_hard().await);
+                }
+                Err(store_error(error))
+            }
+        }
+    }
+}
+
+impl Server {
+    async fn ask(pool: &MySqlPool) -> Result<Self, StoreError> {
+        let pool = pool.clone();
+        let row = finished(async move {
+            let asked = sqlx::query("SELECT VERSION(), CAST(@@max_allowed_packet AS SIGNED)").fetch_one(&pool);
+            asked.await.map_err(store_error)
+        })
+        .await?;
+        let version: String = row.try_get_unchecked(0).map_err(store_error)?;
+        let packet: i64 = row.try_get_unchecked(1).map_err(store_error)?;
+        let is_mariadb = version.contains("MariaDB");
+        let least = if is_mariadb { (10, 6, 0) } else { (8, 0, 19) };
+        if numbers(&version) < least {
+            let (major, minor, patch) = least;
+            let words = format!("the server's version {version} is too old: {major}.{minor}.{patch} is the least");
+            return Err(StoreError::rejected(words));
+        }
+        Ok(Self { is_mariadb, packet_bytes_max: usize::try_from(packet).unwrap_or(1 << 20) })
+    }
+}
+
+/// Runs to the end, also when the caller loses interest.
+pub(crate) async fn finished<T: Send + 'static>(
+    work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+) -> Result<T, StoreError> {
+    match tokio::spawn(work).await {
+        Ok(ended) => ended,
+        Err(failed) => match failed.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => Err(StoreError::unavailable("the runtime is shutting down")),
+        },
+    }
+}
+
+/// A short wait that grows and differs between sessions, so that they do not meet again.
+fn pause(tries: u32) -> Duration {
+    let jitter = uuid::Uuid::new_v4().as_bytes()[0];
+    Duration::from_micros(u64::from(jitter) * 20 * u64::from(tries) + 100)
+}
+
+/// The name of the store: the address without user and password.
+fn store_id(address: &MySqlConnectOptions) -> Result<StoreId, StoreError> {
+    let host = address.get_host();
+    let database = address.get_database().unwrap_or_default();
+    let name = format!("mysql:{host}:{}/{database}", address.get_port());
+    Ok(StoreId::new(name.chars().take(StoreId::CHARS_MAX).collect::<String>())?)
+}
+
+/// The numbers of a version such as `10.11.6-MariaDB-log`; old MariaDB servers put `5.5.5-` in front of their own.
+fn numbers(version: &str) -> (u32, u32, u32) {
+    let version = if version.contains("MariaDB") { version.trim_start_matches("5.5.5-") } else { version };
+    let mut parts = version.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
+    let mut next = || parts.next().unwrap_or(0);
+    (next(), next(), next())
+}
+
+// The pool's options hold the password.
+impl fmt::Debug for MysqlStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MysqlStore")
+            .field("id", &self.inner.id)
+            .field("naming", &self.inner.options.naming)
+            .field("server", &self.inner.server)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read() {
+        assert_eq!(numbers("10.11.6-MariaDB-0+deb12u1"), (10, 11, 6));
+        assert_eq!(numbers("5.5.5-10.6.1-MariaDB"), (10, 6, 1));
+        assert_eq!(numbers("8.0.36"), (8, 0, 36));
+        assert_eq!(numbers("8.4.0-commercial"), (8, 4, 0));
+    }
+
+    #[test]
+    fn the_handle_can_be_shared() {
+        fn assert_shareable<T: Clone + Send + Sync + 'static>() {}
+        assert_shareable::<MysqlStore>();
+    }
+
+    #[test]
+    fn the_default_name_shows_no_secret() {
+        let address = "mysql://user:canary@db.example:3307/shop?ssl-mode=disabled".parse().unwrap();
+        assert_eq!(store_id(&address).unwrap().as_str(), "mysql:db.example:3307/shop");
+    }
+}

@@ -1,0 +1,186 @@
+//! Tables of its own for every test, in one database.
+
+use std::time::Duration;
+
+use pillarbox_core::StoreError;
+use pillarbox_core::naming::Naming;
+use pillarbox_core::store::{Enqueue, EnqueueIn as _, Enqueued, StoreOptions};
+use pillarbox_mysql::MysqlStore;
+use pillarbox_testing::Harness;
+use sqlx::mysql::{MySqlPool, MySqlPoolOptions};
+use sqlx::{AssertSqlSafe, MySql, Transaction};
+
+/// Connections of one pool: many tests run at once, and the server has 300.
+const CONNECTIONS_MAX: u32 = 4;
+
+const ROUTINES: [&str; 13] = [
+    "require_tx",
+    "enqueue_one",
+    "claim_rows",
+    "settle_rows",
+    "reap_rows",
+    "enqueue",
+    "claim",
+    "ack",
+    "abandon",
+    "fail",
+    "reap",
+    "settle",
+    "exchange",
+];
+
+/// A store under test, and the connections of a user who is not the store.
+pub(crate) struct MysqlHarness {
+    store: MysqlStore,
+    user: MySqlPool,
+    naming: Naming,
+}
+
+/// The server's address.
+pub(crate) fn url() -> String {
+    std::env::var("PILLARBOX_TEST_MYSQL_URL").expect("PILLARBOX_TEST_MYSQL_URL is not set: run `cargo xtask test`")
+}
+
+pub(crate) async fn pool() -> MySqlPool {
+    MySqlPoolOptions::new()
+        .max_connections(CONNECTIONS_MAX)
+        .acquire_timeout(Duration::from_secs(120))
+        .connect(&url())
+        .await
+        .expect("the test server is up")
+}
+
+impl MysqlHarness {
+    pub(crate) fn user(&self) -> &MySqlPool {
+        &self.user
+    }
+
+    /// Replaces `{t}` by the name of the outbox table.
+    pub(crate) fn named(&self, sql: &str) -> String {
+        sql.replace("{t}", &self.naming.joined()).replace("{s}", self.naming.schema().as_str())
+    }
+
+    /// Runs statements in which `{t}` stands for the name of the outbox table.
+    pub(crate) async fn run(&self, sql: &str) {
+        sqlx::raw_sql(AssertSqlSafe(self.named(sql))).execute(&self.user).await.unwrap();
+    }
+
+    /// The number that a query answers, with `{t}` as above.
+    pub(crate) async fn number(&self, sql: &str) -> i64 {
+        sqlx::query_scalar(AssertSqlSafe(self.named(sql))).fetch_one(&self.user).await.unwrap()
+    }
+}
+
+impl Harness for MysqlHarness {
+    type Store = MysqlStore;
+    type Transaction = Transaction<'static, MySql>;
+
+    async fn start(options: StoreOptions) -> Self {
+        let unique = uuid::Uuid::now_v7().simple().to_string();
+        // The end of the id is random, its beginning tells the time.
+        let naming = Naming::new(format!("t{}", &unique[18..]), "mail").unwrap();
+        let user = pool().await;
+        let store =
+            MysqlStore::with_pool(pool().await, StoreOptions { naming: naming.clone(), ..options }).await.unwrap();
+        let harness = Self { store, user, naming };
+        harness.run("CREATE TABLE {s}_business (id INT AUTO_INCREMENT PRIMARY KEY, note INT NOT NULL DEFAULT 0)").await;
+        harness
+    }
+
+    fn store(&self) -> &MysqlStore {
+        &self.store
+    }
+
+    async fn connect(&self, options: StoreOptions) -> Result<MysqlStore, StoreError> {
+        MysqlStore::with_pool(pool().await, StoreOptions { naming: self.naming.clone(), ..options }).await
+    }
+
+    async fn connect_as_is(&self, options: StoreOptions) -> Result<MysqlStore, StoreError> {
+        MysqlStore::with_pool(pool().await, options).await
+    }
+
+    async fn advance(&self, by: Duration) {
+        let by = by.as_micros();
+        let back = |columns: &[&str]| {
+            let moved = columns.iter().map(|column| format!("{column} = {column} - INTERVAL {by} MICROSECOND"));
+            moved.collect::<Vec<_>>().join(", ")
+        };
+        let live = back(&["created_at", "due_at", "expires_at", "locked_until"]);
+        let shelf = back(&["created_at", "due_at", "expires_at", "wake_at", "settled_at"]);
+        self.run(&format!("UPDATE {{t}} SET {live}; UPDATE {{t}}_shelf SET {shelf}")).await;
+    }
+
+    async fn set_schema_version(&self, version: u32) {
+        let table = "{s}_schema_version";
+        self.run(&format!("DELETE FROM {table} WHERE outbox = '{{t}}'")).await;
+        let values = format!("('{{t}}', {version}, 'by the test')");
+        self.run(&format!("INSERT INTO {table} (outbox, version, name) VALUES {values}")).await;
+    }
+
+    async fn insert_foreign_row(&self, topic: &str, headers: Option<&str>) {
+        sqlx::query(AssertSqlSafe(self.named("INSERT INTO {t} (topic, payload, headers) VALUES (?, '', ?)")))
+            .bind(topic)
+            .bind(headers)
+            .execute(&self.user)
+            .await
+            .unwrap();
+    }
+
+    async fn set_counters(&self, attempts: u32, lost_lease_count: u32) {
+        for table in ["{t}", "{t}_shelf"] {
+            self.run(&format!("UPDATE {table} SET attempts = {attempts}, lost_lease_count = {lost_lease_count}")).await;
+        }
+    }
+
+    async fn begin(&self) -> Transaction<'static, MySql> {
+        self.user.begin().await.unwrap()
+    }
+
+    async fn enqueue_in(
+        &self,
+        tx: &mut Transaction<'static, MySql>,
+        enqueue: Enqueue<'_>,
+    ) -> Result<Vec<Enqueued>, StoreError> {
+        self.store.enqueue_in(tx, enqueue).await
+    }
+
+    async fn write_business_row(&self, tx: &mut Transaction<'static, MySql>) {
+        let sql = self.named("INSERT INTO {s}_business () VALUES ()");
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut **tx).await.unwrap();
+    }
+
+    async fn business_row_count(&self) -> u64 {
+        u64::try_from(self.number("SELECT COUNT(*) FROM {s}_business").await).unwrap()
+    }
+
+    async fn commit(&self, tx: Transaction<'static, MySql>) {
+        tx.commit().await.unwrap();
+    }
+
+    async fn rollback(&self, tx: Transaction<'static, MySql>) {
+        // An enqueue that was cut short may have taken the connection with it; the server rolls back then.
+        drop(tx.rollback().await);
+    }
+}
+
+// Best effort, from a thread of its own, because the test's runtime may be on its way out.
+impl Drop for MysqlHarness {
+    fn drop(&mut self) {
+        let tables = self.named("DROP TABLE IF EXISTS {t}, {t}_shelf, {s}_schema_version, {s}_business");
+        let routines = ROUTINES.map(|routine| self.named(&format!("DROP PROCEDURE IF EXISTS {{t}}_{routine}")));
+        let dropping = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(async {
+                use sqlx::Connection as _;
+                let mut connection = sqlx::MySqlConnection::connect(&url()).await.map_err(std::io::Error::other)?;
+                // A connection of the test may still hold a table; it is left behind then.
+                let patience = "SET SESSION lock_wait_timeout = 2".to_owned();
+                for sql in [patience, tables].into_iter().chain(routines) {
+                    drop(sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut connection).await);
+                }
+                connection.close().await.map_err(std::io::Error::other)
+            })
+        });
+        drop(dropping.join());
+    }
+}

@@ -1,0 +1,10 @@
+//! The behaviours of the suite, on a MySQL or MariaDB server of one's own.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+
+mod harness;
+mod hazards;
+
+use harness::MysqlHarness;
+
+pillarbox_testing::conformance!(MysqlHarness);

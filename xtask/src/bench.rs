@@ -1,0 +1,40 @@
+//! `cargo xtask bench`: the benchmarks, on private servers with durable commits.
+
+use clap::Args;
+
+use crate::failure::{Failure, Outcome};
+use crate::services::{Fleet, Home, Kind, Wanted};
+use crate::{process, workspace};
+
+/// What the benchmark program accepts; `cargo xtask bench -- --help` lists it.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Passed on to the benchmark program, for example `store --db postgres --quick`.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+    arguments: Vec<String>,
+}
+
+pub(crate) fn run(options: &Options) -> Outcome<()> {
+    build()?;
+    let wanted = Wanted { kinds: vec![Kind::Postgres, Kind::Mariadb], upstream: None, durable: true };
+    // Private ones, even when others run: they are durable, and nobody else works on them.
+    let fleet = Fleet::start(&wanted, Home::throwaway)?;
+    let mut bench = workspace::cargo();
+    bench.args(["run", "--quiet", "--release", "--package", "pillarbox-bench", "--"]).args(&options.arguments);
+    for record in fleet.records() {
+        println!("{record}");
+        bench.env(record.kind.variable().replace("_TEST_", "_BENCH_"), &record.url);
+    }
+    finished(process::run(bench)?)
+}
+
+/// Before the servers start: a benchmark that does not compile should not start any.
+fn build() -> Outcome<()> {
+    let mut build = workspace::cargo();
+    build.args(["build", "--release", "--package", "pillarbox-bench"]);
+    finished(process::run(build)?)
+}
+
+fn finished(status: std::process::ExitStatus) -> Outcome<()> {
+    if status.success() { Ok(()) } else { Err(Failure::with_code(process::exit_code(status), "the benchmark failed")) }
+}
