@@ -11,6 +11,7 @@ use pillarbox_core::store::{Enqueue, EnqueueIn, StoreOptions};
 use pillarbox_mysql::MysqlStore;
 use sqlx::mysql::{MySqlPool, MySqlPoolOptions, MySqlRow};
 use sqlx::{AssertSqlSafe, Executor, MySqlConnection, Row};
+use time::PrimitiveDateTime;
 use uuid::Uuid;
 
 use crate::report::Report;
@@ -118,9 +119,12 @@ impl Raw {
         assert_eq!(query.fetch_all(connection).await.unwrap().len(), count);
     }
 
-    async fn claim(&self, connection: &mut MySqlConnection, owner: &[u8], fence: i64, floor: i64) -> Vec<i64> {
+    async fn claim(&self, connection: &mut MySqlConnection, owner: &str, fence: i64, floor: i64) -> Vec<i64> {
         let select = format!(
-            "SELECT id, message_id, topic, payload, attempts, content_type, headers, correlation_id FROM {{p}}_outbox
+            "SELECT id, message_id, topic, payload, attempts, created_at, lost_lease_count, priority, due_at, expires_at,
+                occurred_at, message_type, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id, causation_id,
+                content_type, headers, last_error
+             FROM {{p}}_outbox FORCE INDEX (PRIMARY)
              WHERE id > ? AND (owner_token IS NULL OR locked_until <= UTC_TIMESTAMP(6))
                AND (due_at IS NULL OR due_at <= UTC_TIMESTAMP(6)) AND (expires_at IS NULL OR expires_at > UTC_TIMESTAMP(6))
              ORDER BY id LIMIT {BATCH} FOR UPDATE SKIP LOCKED"
@@ -129,23 +133,26 @@ impl Raw {
         let ids: Vec<i64> = rows.iter().map(read).collect();
         if !ids.is_empty() {
             let update = format!(
-                "UPDATE {{p}}_outbox SET owner_token = ?, fence = ?, locked_until = UTC_TIMESTAMP(6) + INTERVAL 60 SECOND,
+                "UPDATE {{p}}_outbox FORCE INDEX (PRIMARY) SET owner_token = x'{owner}', fence = {fence},
+                    locked_until = UTC_TIMESTAMP(6) + INTERVAL 60 SECOND,
                     attempts = attempts + 1 WHERE id IN ({})",
                 list(&ids)
             );
-            let query = sqlx::query(self.named(&update)).persistent(false).bind(owner).bind(fence);
-            query.execute(connection).await.unwrap();
+            sqlx::raw_sql(self.named(&update)).execute(connection).await.unwrap();
         }
         ids
     }
 
-    async fn ack(&self, connection: &mut MySqlConnection, owner: &[u8], fence: i64, ids: &[i64]) {
+    async fn ack(&self, connection: &mut MySqlConnection, owner: &str, fence: i64, ids: &[i64]) {
         if ids.is_empty() {
             return;
         }
-        let delete = format!("DELETE FROM {{p}}_outbox WHERE id IN ({}) AND owner_token = ? AND fence = ?", list(ids));
-        let query = sqlx::query(self.named(&delete)).persistent(false).bind(owner).bind(fence);
-        query.execute(connection).await.unwrap();
+        let delete = format!(
+            "DELETE live FROM {{p}}_outbox AS live FORCE INDEX (PRIMARY) WHERE id IN ({}) AND owner_token = x'{owner}'
+                AND fence = {fence}",
+            list(ids)
+        );
+        sqlx::raw_sql(self.named(&delete)).execute(connection).await.unwrap();
     }
 }
 
@@ -175,7 +182,7 @@ impl Subject for Raw {
     }
 
     async fn drain(&self, count: usize) -> usize {
-        let owner = Uuid::new_v4().into_bytes();
+        let owner = Uuid::new_v4().simple().to_string();
         let (mut done, mut fence, mut floor) = (0, 0_i64, 0_i64);
         while done < count {
             fence += 1;
@@ -193,7 +200,7 @@ impl Subject for Raw {
     }
 
     async fn drain_by_exchange(&self, count: usize) -> usize {
-        let owner = Uuid::new_v4().into_bytes();
+        let owner = Uuid::new_v4().simple().to_string();
         let (mut done, mut fence, mut floor, mut held) = (0, 0_i64, 0_i64, Vec::new());
         while done < count {
             let mut tx = self.outbox.pool.begin().await.unwrap();
@@ -213,9 +220,13 @@ fn list(ids: &[i64]) -> String {
     ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// Reads what a hand-written worker needs.
+/// Reads a whole message, as a hand-written worker does.
 fn read(row: &MySqlRow) -> i64 {
-    let message: (Vec<u8>, String, Vec<u8>, i32) = (row.get(1), row.get(2), row.get(3), row.get(4));
-    std::hint::black_box(message);
+    let message: (Vec<u8>, String, Vec<u8>, i32, PrimitiveDateTime) =
+        (row.get(1), row.get(2), row.get(3), row.get(4), row.get(5));
+    let counters: (i32, i16) = (row.get(6), row.get(7));
+    let times: [Option<PrimitiveDateTime>; 3] = [8, 9, 10].map(|index| row.get(index));
+    let texts: [Option<String>; 10] = std::array::from_fn(|index| row.get(11 + index));
+    std::hint::black_box((message, counters, times, texts));
     row.get(0)
 }

@@ -121,7 +121,9 @@ impl Raw {
              WHERE id IN (SELECT id FROM pillarbox_outbox
                 WHERE (owner_token IS NULL OR locked_until <= {CLOCK}) AND (due_at IS NULL OR due_at <= {CLOCK})
                   AND (expires_at IS NULL OR expires_at > {CLOCK}) ORDER BY id LIMIT {BATCH})
-             RETURNING id, message_id, topic, payload, attempts, content_type, headers, correlation_id"
+             RETURNING id, message_id, topic, payload, attempts, created_at, lost_lease_count, priority, due_at, expires_at,
+                occurred_at, message_type, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id, causation_id,
+                content_type, headers, last_error"
         );
         let rows = sqlx::query(AssertSqlSafe(sql)).bind(owner).bind(fence).fetch_all(connection).await.unwrap();
         rows.iter().map(read).collect()
@@ -204,9 +206,11 @@ impl Subject for Raw {
     }
 }
 
-/// Reads what a hand-written worker needs.
+/// Reads a whole message, as a hand-written worker does.
 fn read(row: &SqliteRow) -> i64 {
-    let message: (Vec<u8>, String, Vec<u8>, i64) = (row.get(1), row.get(2), row.get(3), row.get(4));
-    std::hint::black_box(message);
+    let message: (Vec<u8>, String, Vec<u8>, i64, i64) = (row.get(1), row.get(2), row.get(3), row.get(4), row.get(5));
+    let numbers: [Option<i64>; 5] = std::array::from_fn(|index| row.get(6 + index));
+    let texts: [Option<String>; 10] = std::array::from_fn(|index| row.get(11 + index));
+    std::hint::black_box((message, numbers, texts));
     row.get(0)
 }

@@ -437,8 +437,12 @@ pub fn enqueue_answers(
 ) -> Vec<Enqueued> {
     let stored: Vec<_> = stored.into_iter().collect();
     let messages = enqueue.messages();
-    // Most batches are new as a whole and come back as they went.
-    if stored.len() == messages.len() && stored.iter().zip(messages).all(|((id, _), message)| *id == message.id()) {
+    // Most batches are new as a whole and come back as they went; ids that rise are named once each.
+    let rises = messages.is_sorted_by(|before, after| before.id() < after.id());
+    if rises
+        && stored.len() == messages.len()
+        && stored.iter().zip(messages).all(|((id, _), message)| *id == message.id())
+    {
         return stored.into_iter().map(|(message_id, placement)| Enqueued { message_id, placement }).collect();
     }
     let mut stored: HashMap<MessageId, Placement> = stored.into_iter().collect();
@@ -480,5 +484,8 @@ mod tests {
         let answers = enqueue_answers(&Enqueue::pending(&batch), [(message.id(), place)]);
         let places: Vec<_> = answers.iter().map(|enqueued| enqueued.placement).collect();
         assert_eq!(places, [place, Placement::Duplicate]);
+        // A database that answers for every row it was given says it twice.
+        let answers = enqueue_answers(&Enqueue::pending(&batch), [(message.id(), place), (message.id(), place)]);
+        assert_eq!(answers[1].placement, Placement::Duplicate);
     }
 }

@@ -67,8 +67,12 @@ pub(crate) async fn insert(
         sqlx::raw_sql(AssertSqlSafe(inner.sql.enqueue_guard.as_str())).execute(&mut *connection).await?;
     }
     let mut stored = Vec::with_capacity(enqueue.messages().len());
+    let plain = inner.server.is_mariadb && birth.owner.is_none() && !enqueue.messages().iter().any(is_conditional);
     for chunk in chunks(enqueue.messages(), inner.server.packet_bytes_max / 2) {
-        stored.extend(insert_chunk(inner, connection, chunk, &birth).await?);
+        stored.extend(match plain {
+            true => insert_plain(inner, connection, chunk, &birth).await?,
+            false => insert_chunk(inner, connection, chunk, &birth).await?,
+        });
     }
     Ok(stored)
 }
@@ -129,6 +133,99 @@ async fn insert_one(
         .collect()
 }
 
+/// A column that some message of a batch uses, and how to bind it.
+type Used = (&'static str, for<'q> fn(Bound<'q>, &Message) -> Bound<'q>);
+
+type Bound<'q> = Query<'q, MySql, MySqlArguments>;
+
+type IsUsed = fn(&Message) -> bool;
+
+/// Messages without lease, due time and expiry: a short statement, and no look at what came of it.
+async fn insert_plain(
+    inner: &Inner,
+    connection: &mut MySqlConnection,
+    chunk: &[Message],
+    birth: &Birth,
+) -> Result<Vec<(MessageId, Placement)>, sqlx::Error> {
+    let used: Vec<Used> =
+        OPTIONAL.into_iter().filter(|(used, _)| chunk.iter().any(used)).map(|(_, used)| used).collect();
+    let statement = plain_statement(&inner.sql.enqueue_plain, &used, row_count(chunk.len()));
+    inner.spares.prepare(&inner.pool.connect_options(), connection, &statement).await?;
+    let mut query = sqlx::query(AssertSqlSafe(statement));
+    for (message, payload) in filled_up(chunk) {
+        query = query.bind(message.id().as_uuid()).bind(message.topic().as_bytes());
+        query = query.bind(payload).bind(birth.fence.as_i64());
+        for (_, bind) in &used {
+            query = bind(query, message);
+        }
+    }
+    let mut placed = Vec::with_capacity(chunk.len());
+    for row in query.fetch_all(&mut *connection).await? {
+        let (id, fence): (i64, i64) = (row.try_get_unchecked(0)?, row.try_get_unchecked(2)?);
+        if fence == birth.fence.as_i64() {
+            placed.push((row.try_get_unchecked::<Uuid, _>(1)?, id));
+        }
+    }
+    let look = with_messages(&inner.sql.enqueue_known, chunk.iter().map(|message| message.id().as_uuid()));
+    let known = sqlx::raw_sql(AssertSqlSafe(look)).fetch_all(&mut *connection).await?;
+    let known: HashSet<Uuid> = known.iter().map(|row| row.try_get_unchecked(0)).collect::<Result<_, _>>()?;
+    let (stale, new): (Vec<_>, Vec<_>) = placed.into_iter().partition(|(message_id, _)| known.contains(message_id));
+    if !stale.is_empty() {
+        let undo = with_ids(&inner.sql.enqueue_undo, stale.iter().map(|(_, id)| *id));
+        sqlx::raw_sql(AssertSqlSafe(undo)).execute(connection).await?;
+    }
+    let placement = |(uuid, id)| Some((MessageId::from_uuid(uuid).ok()?, birth.placement(id, false)));
+    Ok(new.into_iter().filter_map(placement).collect())
+}
+
+/// Which messages use a column, and how it is bound.
+const OPTIONAL: [(IsUsed, Used); 11] = [
+    (|m| m.get_message_type().is_some(), ("message_type", |q, m| q.bind(m.get_message_type().map(str::as_bytes)))),
+    (
+        |m| write_aggregate_type(m).is_some(),
+        ("aggregate_type", |q, m| q.bind(write_aggregate_type(m).map(str::as_bytes))),
+    ),
+    (|m| m.get_aggregate_id().is_some(), ("aggregate_id", |q, m| q.bind(m.get_aggregate_id().map(str::as_bytes)))),
+    (|m| m.get_tenant().is_some(), ("tenant_id", |q, m| q.bind(m.get_tenant().map(str::as_bytes)))),
+    (|m| m.get_key().is_some(), ("message_key", |q, m| q.bind(m.get_key().map(str::as_bytes)))),
+    (
+        |m| m.get_correlation_id().is_some(),
+        ("correlation_id", |q, m| q.bind(m.get_correlation_id().map(str::as_bytes))),
+    ),
+    (|m| m.get_causation_id().is_some(), ("causation_id", |q, m| q.bind(m.get_causation_id().map(str::as_bytes)))),
+    (|m| m.get_content_type().is_some(), ("content_type", |q, m| q.bind(m.get_content_type().map(str::as_bytes)))),
+    (
+        |m| !m.get_headers().is_empty(),
+        ("headers", |q, m| q.bind(write_headers(m.get_headers()).map(String::into_bytes))),
+    ),
+    (|m| m.get_occurred_at().is_some(), ("occurred_at", |q, m| q.bind(occurred(m)))),
+    (|m| m.get_priority() != 0, ("priority", |q, m| q.bind(m.get_priority()))),
+];
+
+/// The statement for so many rows of the used columns.
+fn plain_statement(sql: &str, used: &[Used], count: usize) -> String {
+    let columns: String = used.iter().map(|(column, _)| format!(", `{column}`")).collect();
+    let value = |column: &str| match column {
+        "occurred_at" => ", TIMESTAMPADD(MICROSECOND, ?, '1970-01-01')",
+        _ => ", ?",
+    };
+    let values: String = used.iter().map(|(column, _)| value(column)).collect();
+    let sql = with_literal(sql, " /*columns*/", &columns);
+    let (head, rest) = sql.split_once("VALUES").unwrap_or((&sql, ""));
+    let (_, tail) = rest.split_once("ON DUPLICATE").unwrap_or((rest, ""));
+    // Fails the whole statement, in any sql_mode, when the server ended the transaction behind our back (H9).
+    let first = format!("(?, ?, ?, {TRANSACTION_GUARD}{values})");
+    let others = format!(", (?, ?, ?, ?{values})").repeat(count - 1);
+    format!("{head}VALUES {first}{others} ON DUPLICATE{tail}")
+}
+
+/// The messages with their payloads; the last is named again, without its payload, until the statement's rows are filled.
+fn filled_up(chunk: &[Message]) -> impl Iterator<Item = (&Message, &[u8])> {
+    let whole = chunk.iter().map(|message| (message, &message.payload()[..]));
+    let again = chunk.last().into_iter().cycle().map(|message| (message, &[][..]));
+    whole.chain(again).take(row_count(chunk.len()))
+}
+
 async fn insert_chunk(
     inner: &Inner,
     connection: &mut MySqlConnection,
@@ -141,11 +238,9 @@ async fn insert_chunk(
     inner.spares.prepare(&address, connection, &statement).await?;
     let mut query = sqlx::query(AssertSqlSafe(statement));
     let headers: Vec<_> = chunk.iter().map(|message| write_headers(message.get_headers())).collect();
-    let last = chunk.last().zip(headers.last());
-    let filled = chunk.iter().zip(&headers).chain(last.into_iter().cycle()).take(rows_max);
-    for (index, (message, headers)) in filled.enumerate() {
+    for ((message, payload), headers) in filled_up(chunk).zip(headers.iter().chain(headers.last().into_iter().cycle()))
+    {
         let leased = birth.owner.is_some() && !is_conditional(message);
-        let payload = if index < chunk.len() { &message.payload()[..] } else { &[] };
         query = query.bind(message.id().as_uuid()).bind(message.topic().as_bytes()).bind(payload);
         query = bind_times(query, message)
             .bind(i32::from(leased))
@@ -236,6 +331,9 @@ fn row_count(message_count: usize) -> usize {
     if message_count <= 16 { message_count } else { message_count.next_multiple_of(32) }
 }
 
+/// Takes the place of one bound value, and is an error outside a transaction.
+const TRANSACTION_GUARD: &str = "IF(@@in_transaction = 1, ?, (SELECT 1 UNION SELECT 2))";
+
 /// The insert with so many rows.
 fn insert_statement(inner: &Inner, count: usize) -> String {
     let sql = &inner.sql.enqueue;
@@ -243,8 +341,8 @@ fn insert_statement(inner: &Inner, count: usize) -> String {
     let (row, tail) = rest.split_once("ON DUPLICATE").unwrap_or((rest, ""));
     let row = row.trim();
     // Fails the whole statement, in any sql_mode, when the server ended the transaction behind our back (H9).
-    let guard = "IF(@@in_transaction = 1, ?, (SELECT 1 UNION SELECT 2))";
-    let first = if inner.server.is_mariadb { with_literal(row, "? /*fence*/", guard) } else { row.to_owned() };
+    let guarded = || with_literal(row, "? /*fence*/", TRANSACTION_GUARD);
+    let first = if inner.server.is_mariadb { guarded() } else { row.to_owned() };
     let others = format!(", {row}").repeat(count - 1);
     format!("{head}VALUES {first}{others} ON DUPLICATE{tail}")
 }

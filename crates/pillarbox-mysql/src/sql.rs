@@ -42,6 +42,7 @@ statements!(
     enqueue_known,
     enqueue_lease,
     enqueue_one,
+    enqueue_plain,
     enqueue_stored,
     enqueue_undo,
     exchange,
