@@ -379,7 +379,8 @@ impl Subject for Plain {
     async fn fill(&self, count: usize) {
         for _ in 0..count / ENQUEUE_BATCH {
             sqlx::query(
-                "INSERT INTO bench_plain.outbox (topic, payload) SELECT * FROM unnest($1::text[], $2::bytea[])",
+                "INSERT INTO bench_plain.outbox (message_id, topic, payload, content_type)
+                 SELECT gen_random_uuid(), input.*, 'application/json' FROM unnest($1::text[], $2::bytea[]) AS input",
             )
             .bind(vec![TOPIC; ENQUEUE_BATCH])
             .bind(vec![payload(); ENQUEUE_BATCH])
