@@ -96,7 +96,8 @@ pub async fn an_enqueue_cut_short_can_be_repeated<H: Harness>() {
         let known = places.iter().filter(|place| **place == Placement::Duplicate).count();
         assert!(known == 0 || known == 10, "all or nothing: {places:?}");
     }
-    assert_eq!(claim(h.store(), OwnerToken::new(), 1_000).await.len(), 120);
+    // What was cut short may still be finding its messages known, with their rows locked: a claim passes over those.
+    recover(&h, 120).await;
 }
 
 /// An enqueue in the user's transaction that is dropped half-way leaves nothing once the user rolls back. H31, H2.
