@@ -22,6 +22,8 @@
 //! | [`store`] | the seam that every backend fills, with its contract |
 //! | [`admin`] | the seam for the operator |
 //! | [`schema`] | the seam for deploying and checking tables |
+//! | [`transaction`] | the seam for transactions that a store begins for its user |
+//! | [`wake`] | the seam for wake-ups between processes |
 
 pub mod admin;
 pub mod error;
@@ -37,6 +39,8 @@ pub mod retention;
 pub mod retry;
 pub mod schema;
 pub mod store;
+pub mod transaction;
+pub mod wake;
 
 pub use admin::OutboxAdmin;
 pub use error::{ErrorKind, StoreError};
@@ -46,3 +50,5 @@ pub use outbox::{AttemptEnd, Settled, State, Verdict, decide};
 pub use problem::{Invalid, Problem};
 pub use schema::SchemaAdmin;
 pub use store::{EnqueueIn, OutboxStore};
+pub use transaction::{CommitError, StoreTransaction, Transactional};
+pub use wake::Wakeups;

@@ -14,6 +14,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
@@ -28,6 +29,7 @@ use crate::problem::{Invalid, Problem};
 use crate::retention::{PurgeLimit, Retention};
 use crate::retry::LOST_LEASES_MAX;
 use crate::schema::SchemaPolicy;
+use crate::wake::Wakeups;
 
 /// How often a store repeats a call that lost a deadlock or a serialization race before it reports a conflict.
 pub const CONFLICT_RETRIES_MAX: u32 = 8;
@@ -116,6 +118,26 @@ pub trait OutboxStore: fmt::Debug + Send + Sync + 'static {
     ///
     /// Never touches pending, leased or dead ones. Safe to run on every instance at once.
     async fn purge(&self, limit: PurgeLimit) -> Result<u64, StoreError>;
+
+    /// Another handle on the same tables, with few connections of its own that belong to the caller's async runtime.
+    ///
+    /// Leases are renewed through it from a thread of their own, so that a handler which blocks every thread of the
+    /// program's runtime cannot starve them.
+    async fn detached(&self) -> Result<Arc<dyn OutboxStore>, StoreError>;
+
+    /// Tells every process that listens on this store that messages wait. Runs outside any transaction of the user's.
+    ///
+    /// A store without wake-ups does nothing.
+    async fn wake_others(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// Subscribes to [`wake_others`](Self::wake_others) of every process, this one included.
+    ///
+    /// A store without wake-ups answers none; its users poll.
+    async fn listen(&self) -> Result<Option<Box<dyn Wakeups>>, StoreError> {
+        Ok(None)
+    }
 }
 
 /// A future that a seam returns.

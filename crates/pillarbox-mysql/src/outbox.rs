@@ -1,5 +1,6 @@
 //! Claim, settle, exchange, renew, reap, purge.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -125,6 +126,10 @@ impl OutboxStore for MysqlStore {
         let rows = self.transact(vec![format!("{sql};\nSELECT ROW_COUNT()")]).await?;
         let purged: i64 = rows.first().map_or(Ok(0), |row| get(row, 0))?;
         Ok(u64::try_from(purged).unwrap_or(0))
+    }
+
+    async fn detached(&self) -> Result<Arc<dyn OutboxStore>, StoreError> {
+        Ok(Arc::new(self.clone()))
     }
 }
 

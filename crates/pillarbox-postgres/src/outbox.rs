@@ -1,6 +1,7 @@
 //! Claim, settle, exchange, renew, reap and purge.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -113,6 +114,10 @@ impl OutboxStore for PostgresStore {
     async fn purge(&self, limit: PurgeLimit) -> Result<u64, StoreError> {
         let keep = micros(self.settings().retention.keeps_for().unwrap_or_default());
         self.execute(&self.sql().purge, |query| query.bind(keep).bind(i64::from(limit.get()))).await
+    }
+
+    async fn detached(&self) -> Result<Arc<dyn OutboxStore>, StoreError> {
+        Ok(Arc::new(self.clone()))
     }
 }
 

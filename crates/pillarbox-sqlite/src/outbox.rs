@@ -1,5 +1,6 @@
 //! Claim, settle, renew, reap and purge. Binds, runs and reads; what must happen is decided elsewhere.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -148,6 +149,10 @@ impl OutboxStore for SqliteStore {
             })
         })
         .await
+    }
+
+    async fn detached(&self) -> Result<Arc<dyn OutboxStore>, StoreError> {
+        Ok(Arc::new(self.clone()))
     }
 }
 

@@ -138,6 +138,10 @@ impl OutboxStore for MemoryStore {
         let keep = self.options.retention.keeps_for().unwrap_or_default();
         self.call(|outbox, now| outbox.purge(limit.get(), keep, now))
     }
+
+    async fn detached(&self) -> Result<Arc<dyn OutboxStore>, StoreError> {
+        Ok(Arc::new(self.clone()))
+    }
 }
 
 #[async_trait]
