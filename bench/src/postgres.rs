@@ -25,7 +25,7 @@ pub(crate) async fn measure(scale: Scale, quick: bool, report: &mut Report) {
     let receipts = Outbox::open(&url, "bench_receipt", Retention::Receipt(KEEP_DEFAULT)).await;
     let raw = Raw::open(&store, Keep::Nothing).await;
     let raw_keeping = Raw::open(&keeping, Keep::Message).await;
-    let plain = Plain::open(&url).await;
+    let plain = Plain::open(&url, "bench_plain").await;
 
     compare(report, DATABASE, &Work::ALL, ["raw", "store"], &raw, &Through(store.clone()), scale).await;
     let drains = [Work::Drain { workers: 1 }, Work::Drain { workers: 2 }];
@@ -60,52 +60,79 @@ pub(crate) async fn measure(scale: Scale, quick: bool, report: &mut Report) {
 
 /// The drain of one store that is left alone, in turn with the drain of one that is not.
 async fn disturbed(url: &str, calm: Outbox, scale: Scale, report: &mut Report) {
-    let backlog = Outbox::open(url, "bench_backlog", Retention::Delete).await;
-    backlog.clear().await;
-    Through(backlog.clone()).fill(3_000_000).await;
-    in_turn(report, "exchange, with a backlog of 3 million", &calm, &backlog, scale, false).await;
-    backlog.drop_schema().await;
-
-    let scheduled = Outbox::open(url, "bench_scheduled", Retention::Delete).await;
-    scheduled.clear().await;
-    scheduled.schedule(1_000_000).await;
-    in_turn(report, "exchange, with 1 million scheduled for tomorrow", &calm, &scheduled, scale, true).await;
-    scheduled.drop_schema().await;
-
-    let writing = Outbox::open(url, "bench_writing", Retention::Delete).await;
-    writing.clear().await;
+    let store = || Through(calm.clone());
+    let exchange = Work::Exchange { workers: 1 };
+    if report.wants(BACKLOG) {
+        let backlog = Outbox::open(url, "bench_backlog", Retention::Delete).await;
+        Through(backlog.clone()).fill(BACKLOG_COUNT).await;
+        backlog.settle_down().await;
+        in_turn(report, BACKLOG, exchange, &store(), &Through(backlog.clone()), scale, false).await;
+        backlog.drop_schema().await;
+    }
+    if report.wants(BACKLOG_PLAIN) {
+        let (calm, backlog) =
+            (Plain::open(url, "bench_plain_calm").await, Plain::open(url, "bench_plain_backlog").await);
+        backlog.fill(BACKLOG_COUNT).await;
+        backlog.settle_down().await;
+        in_turn(report, BACKLOG_PLAIN, Work::Drain { workers: 1 }, &calm, &backlog, scale, false).await;
+        execute(&backlog.pool, "DROP SCHEMA bench_plain_backlog CASCADE").await;
+    }
+    if report.wants(SCHEDULED) {
+        let scheduled = Outbox::open(url, "bench_scheduled", Retention::Delete).await;
+        scheduled.schedule(1_000_000).await;
+        in_turn(report, SCHEDULED, exchange, &store(), &Through(scheduled.clone()), scale, true).await;
+        scheduled.drop_schema().await;
+    }
     let mut open = PgConnection::connect(url).await.unwrap();
-    let mut tx = open.begin().await.unwrap();
-    let unseen: Vec<Message> = batches(10).next().unwrap();
-    writing.store.enqueue_in(&mut tx, Enqueue::pending(&unseen)).await.unwrap();
-    in_turn(report, "exchange, behind an open write transaction", &calm, &writing, scale, true).await;
-    tx.rollback().await.unwrap();
-    writing.drop_schema().await;
-
-    let bloated = Outbox::open(url, "bench_bloated", Retention::Delete).await;
-    bloated.clear().await;
-    let mut snapshot = open.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ").await.unwrap();
-    sqlx::query("SELECT count(*) FROM pg_class").execute(&mut *snapshot).await.unwrap();
-    Through(bloated.clone()).fill(500_000).await;
-    Through(bloated.clone()).drain_by_exchange(usize::MAX).await;
-    in_turn(report, "exchange, 500 k dead rows under a held snapshot", &calm, &bloated, scale, true).await;
-    snapshot.rollback().await.unwrap();
-    bloated.drop_schema().await;
+    if report.wants(WRITING) {
+        let writing = Outbox::open(url, "bench_writing", Retention::Delete).await;
+        let mut tx = open.begin().await.unwrap();
+        let unseen: Vec<Message> = batches(10).next().unwrap();
+        writing.store.enqueue_in(&mut tx, Enqueue::pending(&unseen)).await.unwrap();
+        in_turn(report, WRITING, exchange, &store(), &Through(writing.clone()), scale, true).await;
+        tx.rollback().await.unwrap();
+        writing.drop_schema().await;
+    }
+    if report.wants(HELD) {
+        let bloated = Outbox::open(url, "bench_bloated", Retention::Delete).await;
+        let mut snapshot = open.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ").await.unwrap();
+        sqlx::query("SELECT count(*) FROM pg_class").execute(&mut *snapshot).await.unwrap();
+        Through(bloated.clone()).fill(500_000).await;
+        Through(bloated.clone()).drain_by_exchange(usize::MAX).await;
+        in_turn(report, HELD, exchange, &store(), &Through(bloated.clone()), scale, true).await;
+        snapshot.rollback().await.unwrap();
+        bloated.drop_schema().await;
+    }
 }
 
-async fn in_turn(report: &mut Report, work: &str, calm: &Outbox, disturbed: &Outbox, scale: Scale, fill: bool) {
-    if !report.wants(work) {
-        return;
-    }
-    let mut figure = Figure::new(DATABASE, work, ["undisturbed", "disturbed"]);
-    let disturbed = Through(disturbed.clone());
+const BACKLOG_COUNT: usize = 3_000_000;
+const BACKLOG: &str = "exchange, with a backlog of 3 million";
+const BACKLOG_PLAIN: &str = "(aw): claim + settle, with a backlog of 3 million";
+const SCHEDULED: &str = "exchange, with 1 million scheduled for tomorrow";
+const WRITING: &str = "exchange, behind an open write transaction";
+const HELD: &str = "exchange, 500 k dead rows under a held snapshot";
+
+/// Both fill what they drain, except that a backlog is there already: so much of it is drained in each round.
+async fn in_turn<S: Subject>(
+    report: &mut Report,
+    name: &str,
+    work: Work,
+    calm: &S,
+    disturbed: &S,
+    scale: Scale,
+    fill: bool,
+) {
+    let mut figure = Figure::new(DATABASE, name, ["undisturbed", "disturbed"]);
     for round in 0..=scale.rounds {
-        let reference = rate(Work::Exchange { workers: 1 }, &Through(calm.clone()), scale).await;
+        let reference = rate(work, calm, scale).await;
         if fill {
             disturbed.fill(scale.messages).await;
         }
         let start = std::time::Instant::now();
-        let done = disturbed.drain_by_exchange(scale.messages).await;
+        let done = match work {
+            Work::Drain { .. } => disturbed.drain(scale.messages).await,
+            _ => disturbed.drain_by_exchange(scale.messages).await,
+        };
         assert!(done >= scale.messages, "the disturbed drain stopped after {done} messages");
         #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
         let contender = done as f64 / start.elapsed().as_secs_f64();
@@ -141,6 +168,11 @@ impl Outbox {
             let batch: Vec<_> = batch.into_iter().map(|message| message.delay(tomorrow)).collect();
             self.store.enqueue(Enqueue::pending(&batch)).await.unwrap();
         }
+    }
+
+    /// Lets the server write down and vacuum what it was given, so that the drain is not measured together with that.
+    async fn settle_down(&self) {
+        execute(&self.pool, &format!("VACUUM ANALYZE {}.outbox; CHECKPOINT", self.schema)).await;
     }
 
     async fn drop_schema(&self) {
@@ -351,14 +383,15 @@ fn read(row: &PgRow) -> i64 {
 #[derive(Clone)]
 struct Plain {
     pool: PgPool,
+    schema: &'static str,
 }
 
 impl Plain {
-    async fn open(url: &str) -> Self {
+    async fn open(url: &str, schema: &'static str) -> Self {
         let connect: PgConnectOptions = url.parse().unwrap();
         let pool = PgPoolOptions::new().max_connections(4).connect_with(connect.options(PLANS)).await.unwrap();
-        let sql = "DROP SCHEMA IF EXISTS bench_plain CASCADE; CREATE SCHEMA bench_plain;
-            CREATE TABLE bench_plain.outbox (id bigserial PRIMARY KEY, message_id uuid NOT NULL, topic text NOT NULL,
+        let sql = "DROP SCHEMA IF EXISTS {s} CASCADE; CREATE SCHEMA {s};
+            CREATE TABLE {s}.outbox (id bigserial PRIMARY KEY, message_id uuid NOT NULL, topic text NOT NULL,
                 payload bytea NOT NULL, attempts integer NOT NULL DEFAULT 0, created_at timestamptz NOT NULL DEFAULT now(),
                 lost_lease_count integer NOT NULL DEFAULT 0, priority smallint NOT NULL DEFAULT 0, due_at timestamptz,
                 expires_at timestamptz, occurred_at timestamptz, message_type text, aggregate_type text, aggregate_id text,
@@ -366,22 +399,30 @@ impl Plain {
                 last_error text, locked_until timestamptz NOT NULL DEFAULT '-infinity', owner_token uuid,
                 fence bigint NOT NULL DEFAULT 0)
             WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02)";
-        execute(&pool, sql).await;
-        Self { pool }
+        execute(&pool, &sql.replace("{s}", schema)).await;
+        Self { pool, schema }
+    }
+
+    fn named(&self, sql: &str) -> AssertSqlSafe<String> {
+        AssertSqlSafe(sql.replace("{s}", self.schema))
+    }
+
+    async fn settle_down(&self) {
+        execute(&self.pool, &format!("VACUUM ANALYZE {}.outbox; CHECKPOINT", self.schema)).await;
     }
 }
 
 impl Subject for Plain {
     async fn clear(&self) {
-        execute(&self.pool, "TRUNCATE bench_plain.outbox; CHECKPOINT").await;
+        execute(&self.pool, &format!("TRUNCATE {}.outbox; CHECKPOINT", self.schema)).await;
     }
 
     async fn fill(&self, count: usize) {
         for _ in 0..count / ENQUEUE_BATCH {
-            sqlx::query(
-                "INSERT INTO bench_plain.outbox (message_id, topic, payload, content_type)
+            sqlx::query(self.named(
+                "INSERT INTO {s}.outbox (message_id, topic, payload, content_type)
                  SELECT gen_random_uuid(), input.*, 'application/json' FROM unnest($1::text[], $2::bytea[]) AS input",
-            )
+            ))
             .bind(vec![TOPIC; ENQUEUE_BATCH])
             .bind(vec![payload(); ENQUEUE_BATCH])
             .execute(&self.pool)
@@ -401,16 +442,16 @@ impl Subject for Plain {
     async fn drain(&self, count: usize) -> usize {
         let (owner, mut floor, mut done) = (Uuid::new_v4(), 0_i64, 0);
         while done < count {
-            let rows = sqlx::query(
-                "UPDATE bench_plain.outbox SET locked_until = clock_timestamp() + interval '60 seconds', owner_token = $2,
+            let rows = sqlx::query(self.named(
+                "UPDATE {s}.outbox SET locked_until = clock_timestamp() + interval '60 seconds', owner_token = $2,
                     fence = fence + 1
-                 WHERE ctid = ANY (ARRAY(SELECT ctid FROM bench_plain.outbox
+                 WHERE ctid = ANY (ARRAY(SELECT ctid FROM {s}.outbox
                     WHERE id > $1 AND locked_until < clock_timestamp() ORDER BY id LIMIT 500
                     FOR NO KEY UPDATE SKIP LOCKED))
                  RETURNING id, message_id, topic, payload, attempts, created_at, lost_lease_count, priority, due_at,
                     expires_at, occurred_at, message_type, aggregate_type, aggregate_id, tenant_id, message_key,
                     correlation_id, causation_id, content_type, headers::text, last_error, fence",
-            )
+            ))
             .bind(floor)
             .bind(owner)
             .fetch_all(&self.pool)
@@ -421,10 +462,10 @@ impl Subject for Plain {
             floor = last.0;
             done += held.len();
             let (ids, fences): (Vec<i64>, Vec<i64>) = held.into_iter().unzip();
-            sqlx::query(
-                "DELETE FROM bench_plain.outbox AS live USING unnest($1::bigint[], $2::bigint[]) AS held (id, fence)
+            sqlx::query(self.named(
+                "DELETE FROM {s}.outbox AS live USING unnest($1::bigint[], $2::bigint[]) AS held (id, fence)
                  WHERE live.id = held.id AND live.fence = held.fence AND live.owner_token = $3",
-            )
+            ))
             .bind(&ids)
             .bind(&fences)
             .bind(owner)
