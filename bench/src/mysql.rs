@@ -10,7 +10,8 @@ use pillarbox_core::retention::{KEEP_DEFAULT, Retention};
 use pillarbox_core::store::{Enqueue, EnqueueIn, StoreOptions};
 use pillarbox_mysql::MysqlStore;
 use sqlx::mysql::{MySqlPool, MySqlPoolOptions, MySqlRow};
-use sqlx::{AssertSqlSafe, Executor, MySqlConnection, Row};
+use sqlx::pool::PoolConnection;
+use sqlx::{AssertSqlSafe, Connection, Executor, MySql, MySqlConnection, Row};
 use time::PrimitiveDateTime;
 use uuid::Uuid;
 
@@ -71,6 +72,7 @@ impl Outbox {
 
 impl Backend for Outbox {
     type Store = MysqlStore;
+    type Connection = PoolConnection<MySql>;
 
     fn store(&self) -> &MysqlStore {
         &self.store
@@ -87,8 +89,12 @@ impl Backend for Outbox {
         sqlx::raw_sql(AssertSqlSafe(sql)).execute(&self.pool).await.unwrap();
     }
 
-    async fn enqueue_in_transaction(&self, messages: &[Message]) {
-        let mut tx = self.pool.begin().await.unwrap();
+    async fn connect(&self) -> PoolConnection<MySql> {
+        self.pool.acquire().await.unwrap()
+    }
+
+    async fn enqueue_in_transaction(&self, connection: &mut PoolConnection<MySql>, messages: &[Message]) {
+        let mut tx = connection.begin().await.unwrap();
         self.store.enqueue_in(&mut tx, Enqueue::pending(messages)).await.unwrap();
         tx.commit().await.unwrap();
     }
@@ -110,13 +116,22 @@ impl Raw {
         for row in 0..count {
             let _ = write!(sql, "{}(?, ?, ?, ?)", if row == 0 { "" } else { ", " });
         }
-        sql.push_str(" RETURNING id");
+        sql.push_str(" ON DUPLICATE KEY UPDATE id = id RETURNING id, message_id");
         let mut query = sqlx::query(self.named(&sql));
-        for _ in 0..count {
-            query =
-                query.bind(Uuid::now_v7().into_bytes().to_vec()).bind(TOPIC).bind(payload()).bind("application/json");
+        let ids: Vec<Uuid> = (0..count).map(|_| Uuid::now_v7()).collect();
+        for id in &ids {
+            query = query.bind(id.as_bytes().to_vec()).bind(TOPIC).bind(payload()).bind("application/json");
         }
-        assert_eq!(query.fetch_all(connection).await.unwrap().len(), count);
+        assert_eq!(query.fetch_all(&mut *connection).await.unwrap().len(), count);
+        let known = format!(
+            "SELECT message_id FROM {{p}}_outbox_shelf FORCE INDEX (message_id) WHERE message_id IN (?{})",
+            ", ?".repeat(count - 1)
+        );
+        let mut query = sqlx::query(self.named(&known));
+        for id in &ids {
+            query = query.bind(id.as_bytes().to_vec());
+        }
+        assert!(query.fetch_all(connection).await.unwrap().is_empty());
     }
 
     async fn claim(&self, connection: &mut MySqlConnection, owner: &str, fence: i64, floor: i64) -> Vec<i64> {
@@ -166,16 +181,18 @@ impl Subject for Raw {
     }
 
     async fn enqueue_single(&self, count: usize) {
+        let mut connection = self.outbox.pool.acquire().await.unwrap();
         for _ in 0..count {
-            let mut tx = self.outbox.pool.begin().await.unwrap();
+            let mut tx = connection.begin().await.unwrap();
             self.insert(&mut tx, 1).await;
             tx.commit().await.unwrap();
         }
     }
 
     async fn enqueue_batched(&self, count: usize) {
+        let mut connection = self.outbox.pool.acquire().await.unwrap();
         for _ in 0..count / ENQUEUE_BATCH {
-            let mut tx = self.outbox.pool.begin().await.unwrap();
+            let mut tx = connection.begin().await.unwrap();
             self.insert(&mut tx, ENQUEUE_BATCH).await;
             tx.commit().await.unwrap();
         }

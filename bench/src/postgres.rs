@@ -5,8 +5,9 @@ use pillarbox_core::naming::Naming;
 use pillarbox_core::retention::{KEEP_DEFAULT, Retention};
 use pillarbox_core::store::{Enqueue, EnqueueIn, OutboxStore, StoreOptions};
 use pillarbox_postgres::PostgresStore;
+use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions, PgRow};
-use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, Postgres, Row};
 use std::time::Duration;
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -182,6 +183,7 @@ impl Outbox {
 
 impl Backend for Outbox {
     type Store = PostgresStore;
+    type Connection = PoolConnection<Postgres>;
 
     fn store(&self) -> &PostgresStore {
         &self.store
@@ -192,8 +194,12 @@ impl Backend for Outbox {
         execute(&self.pool, &format!("TRUNCATE {schema}.outbox, {schema}.outbox_shelf; CHECKPOINT")).await;
     }
 
-    async fn enqueue_in_transaction(&self, messages: &[Message]) {
-        let mut tx = self.pool.begin().await.unwrap();
+    async fn connect(&self) -> PoolConnection<Postgres> {
+        self.pool.acquire().await.unwrap()
+    }
+
+    async fn enqueue_in_transaction(&self, connection: &mut PoolConnection<Postgres>, messages: &[Message]) {
+        let mut tx = connection.begin().await.unwrap();
         self.store.enqueue_in(&mut tx, Enqueue::pending(messages)).await.unwrap();
         tx.commit().await.unwrap();
     }
@@ -303,16 +309,18 @@ impl Subject for Raw {
     }
 
     async fn enqueue_single(&self, count: usize) {
+        let mut connection = self.pool.acquire().await.unwrap();
         for _ in 0..count {
-            let mut tx = self.pool.begin().await.unwrap();
+            let mut tx = connection.begin().await.unwrap();
             self.insert(&mut tx, 1).await;
             tx.commit().await.unwrap();
         }
     }
 
     async fn enqueue_batched(&self, count: usize) {
+        let mut connection = self.pool.acquire().await.unwrap();
         for _ in 0..count / ENQUEUE_BATCH {
-            let mut tx = self.pool.begin().await.unwrap();
+            let mut tx = connection.begin().await.unwrap();
             self.insert(&mut tx, ENQUEUE_BATCH).await;
             tx.commit().await.unwrap();
         }

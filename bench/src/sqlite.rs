@@ -7,8 +7,9 @@ use pillarbox_core::message::Message;
 use pillarbox_core::retention::{KEEP_DEFAULT, Retention};
 use pillarbox_core::store::{Enqueue, EnqueueIn, StoreOptions};
 use pillarbox_sqlite::SqliteStore;
+use sqlx::pool::PoolConnection;
 use sqlx::sqlite::{SqlitePool, SqlitePoolOptions, SqliteRow, SqliteSynchronous};
-use sqlx::{AssertSqlSafe, Row, SqliteConnection};
+use sqlx::{AssertSqlSafe, Connection, Row, Sqlite, SqliteConnection};
 use tempfile::TempDir;
 use uuid::Uuid;
 
@@ -66,6 +67,7 @@ impl File {
 
 impl Backend for File {
     type Store = SqliteStore;
+    type Connection = PoolConnection<Sqlite>;
 
     fn store(&self) -> &SqliteStore {
         &self.store
@@ -79,8 +81,12 @@ impl Backend for File {
         }
     }
 
-    async fn enqueue_in_transaction(&self, messages: &[Message]) {
-        let mut tx = self.pool.begin_with("BEGIN IMMEDIATE").await.unwrap();
+    async fn connect(&self) -> PoolConnection<Sqlite> {
+        self.pool.acquire().await.unwrap()
+    }
+
+    async fn enqueue_in_transaction(&self, connection: &mut PoolConnection<Sqlite>, messages: &[Message]) {
+        let mut tx = connection.begin_with("BEGIN IMMEDIATE").await.unwrap();
         self.store.enqueue_in(&mut tx, Enqueue::pending(messages)).await.unwrap();
         tx.commit().await.unwrap();
     }
@@ -154,16 +160,18 @@ impl Subject for Raw {
     }
 
     async fn enqueue_single(&self, count: usize) {
+        let mut connection = self.file.pool.acquire().await.unwrap();
         for _ in 0..count {
-            let mut tx = self.file.pool.begin_with("BEGIN IMMEDIATE").await.unwrap();
+            let mut tx = connection.begin_with("BEGIN IMMEDIATE").await.unwrap();
             Self::insert(&mut tx, 1).await;
             tx.commit().await.unwrap();
         }
     }
 
     async fn enqueue_batched(&self, count: usize) {
+        let mut connection = self.file.pool.acquire().await.unwrap();
         for _ in 0..count / ENQUEUE_BATCH {
-            let mut tx = self.file.pool.begin_with("BEGIN IMMEDIATE").await.unwrap();
+            let mut tx = connection.begin_with("BEGIN IMMEDIATE").await.unwrap();
             Self::insert(&mut tx, ENQUEUE_BATCH).await;
             tx.commit().await.unwrap();
         }

@@ -13,13 +13,21 @@ use crate::subject::{BATCH, ENQUEUE_BATCH, Subject, TOPIC, payload};
 /// What a backend adds: a user's transaction, and a way to empty its tables.
 pub(crate) trait Backend: Clone + Send + Sync + 'static {
     type Store: OutboxStore;
+    type Connection: Send;
 
     fn store(&self) -> &Self::Store;
 
     fn clear(&self) -> impl Future<Output = ()> + Send;
 
-    /// Begins a transaction on the user's pool, enqueues and commits.
-    fn enqueue_in_transaction(&self, messages: &[Message]) -> impl Future<Output = ()> + Send;
+    /// A connection of the user's, on which all transactions of one run take place.
+    fn connect(&self) -> impl Future<Output = Self::Connection> + Send;
+
+    /// Begins a transaction, enqueues and commits.
+    fn enqueue_in_transaction(
+        &self,
+        connection: &mut Self::Connection,
+        messages: &[Message],
+    ) -> impl Future<Output = ()> + Send;
 }
 
 /// The store of a backend.
@@ -38,14 +46,16 @@ impl<B: Backend> Subject for Through<B> {
     }
 
     async fn enqueue_single(&self, count: usize) {
+        let mut connection = self.0.connect().await;
         for _ in 0..count {
-            self.0.enqueue_in_transaction(&[message()]).await;
+            self.0.enqueue_in_transaction(&mut connection, &[message()]).await;
         }
     }
 
     async fn enqueue_batched(&self, count: usize) {
+        let mut connection = self.0.connect().await;
         for batch in batches(count) {
-            self.0.enqueue_in_transaction(&batch).await;
+            self.0.enqueue_in_transaction(&mut connection, &batch).await;
         }
     }
 

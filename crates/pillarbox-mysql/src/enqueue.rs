@@ -1,7 +1,8 @@
 //! Enqueueing on a transaction of the caller's own.
 //!
-//! One message takes one round trip, through a routine. Several take two: one insert, and one look at what came of it;
-//! a third puts aside what is not due yet or known already. On MySQL a first one asks whether a transaction is open.
+//! On MariaDB messages that are due at once take one round trip, however many: a compound statement that inserts them and
+//! looks at the shelf. So does one message of any kind, through a routine. Several of which some wait or may expire, and
+//! several on MySQL, take two: one insert, and one look at what came of it. What is known already costs one more.
 
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
@@ -60,14 +61,15 @@ pub(crate) async fn insert(
     enqueue: Enqueue<'_>,
 ) -> Result<Vec<(MessageId, Placement)>, sqlx::Error> {
     let birth = Birth::of(&enqueue);
-    if let [message] = enqueue.messages() {
-        return insert_one(inner, connection, message, &birth).await;
-    }
-    if !inner.server.is_mariadb {
-        sqlx::raw_sql(AssertSqlSafe(inner.sql.enqueue_guard.as_str())).execute(&mut *connection).await?;
+    let plain = inner.server.is_mariadb && !enqueue.messages().iter().any(is_conditional);
+    match enqueue.messages() {
+        [message] if !plain => return insert_one(inner, connection, message, &birth).await,
+        _ if !inner.server.is_mariadb => {
+            sqlx::raw_sql(AssertSqlSafe(inner.sql.enqueue_guard.as_str())).execute(&mut *connection).await?;
+        }
+        _ => {}
     }
     let mut stored = Vec::with_capacity(enqueue.messages().len());
-    let plain = inner.server.is_mariadb && birth.owner.is_none() && !enqueue.messages().iter().any(is_conditional);
     for chunk in chunks(enqueue.messages(), inner.server.packet_bytes_max / 2) {
         stored.extend(match plain {
             true => insert_plain(inner, connection, chunk, &birth).await?,
@@ -140,7 +142,7 @@ type Bound<'q> = Query<'q, MySql, MySqlArguments>;
 
 type IsUsed = fn(&Message) -> bool;
 
-/// Messages without lease, due time and expiry: a short statement, and no look at what came of it.
+/// Messages without due time and expiry, on MariaDB: whether they are leased is known beforehand.
 async fn insert_plain(
     inner: &Inner,
     connection: &mut MySqlConnection,
@@ -149,32 +151,49 @@ async fn insert_plain(
 ) -> Result<Vec<(MessageId, Placement)>, sqlx::Error> {
     let used: Vec<Used> =
         OPTIONAL.into_iter().filter(|(used, _)| chunk.iter().any(used)).map(|(_, used)| used).collect();
-    let statement = plain_statement(&inner.sql.enqueue_plain, &used, row_count(chunk.len()));
-    inner.spares.prepare(&inner.pool.connect_options(), connection, &statement).await?;
+    let rows = row_count(chunk.len());
+    let insert = plain_statement(inner, &used, birth, rows);
+    let look = with_literal(&inner.sql.enqueue_known, "0 /*messages*/", &format!("?{}", ", ?".repeat(rows - 1)));
+    let together = rows <= COMPOUND_ROWS_MAX;
+    let statement = if together { format!("BEGIN NOT ATOMIC\n{insert};\n{look};\nEND") } else { insert };
+    let address = inner.pool.connect_options();
+    inner.spares.prepare(&address, connection, &statement).await?;
     let mut query = sqlx::query(AssertSqlSafe(statement));
     for (message, payload) in filled_up(chunk) {
         query = query.bind(message.id().as_uuid()).bind(message.topic().as_bytes());
         query = query.bind(payload).bind(birth.fence.as_i64());
+        if let (Some(owner), Some(lease)) = (birth.owner, birth.lease) {
+            query = query.bind(owner).bind(lease);
+        }
         for (_, bind) in &used {
             query = bind(query, message);
         }
     }
-    let mut placed = Vec::with_capacity(chunk.len());
-    for row in query.fetch_all(&mut *connection).await? {
-        let (id, fence): (i64, i64) = (row.try_get_unchecked(0)?, row.try_get_unchecked(2)?);
-        if fence == birth.fence.as_i64() {
-            placed.push((row.try_get_unchecked::<Uuid, _>(1)?, id));
+    let ids = || filled_up(chunk).map(|(message, _)| message.id().as_uuid());
+    let answer = match together {
+        true => ids().fold(query, Query::bind).fetch_all(&mut *connection).await?,
+        false => {
+            let mut answer = query.fetch_all(&mut *connection).await?;
+            inner.spares.prepare(&address, connection, &look).await?;
+            let look = ids().fold(sqlx::query(AssertSqlSafe(look)), Query::bind);
+            answer.extend(look.fetch_all(&mut *connection).await?);
+            answer
+        }
+    };
+    let (mut placed, mut known) = (Vec::with_capacity(chunk.len()), HashSet::new());
+    for row in answer {
+        if answers(&row, "known") {
+            known.insert(row.try_get_unchecked::<Uuid, _>(0)?);
+        } else if row.try_get_unchecked::<i64, _>(2)? == birth.fence.as_i64() {
+            placed.push((row.try_get_unchecked::<Uuid, _>(1)?, row.try_get_unchecked::<i64, _>(0)?));
         }
     }
-    let look = with_messages(&inner.sql.enqueue_known, chunk.iter().map(|message| message.id().as_uuid()));
-    let known = sqlx::raw_sql(AssertSqlSafe(look)).fetch_all(&mut *connection).await?;
-    let known: HashSet<Uuid> = known.iter().map(|row| row.try_get_unchecked(0)).collect::<Result<_, _>>()?;
     let (stale, new): (Vec<_>, Vec<_>) = placed.into_iter().partition(|(message_id, _)| known.contains(message_id));
     if !stale.is_empty() {
         let undo = with_ids(&inner.sql.enqueue_undo, stale.iter().map(|(_, id)| *id));
         sqlx::raw_sql(AssertSqlSafe(undo)).execute(connection).await?;
     }
-    let placement = |(uuid, id)| Some((MessageId::from_uuid(uuid).ok()?, birth.placement(id, false)));
+    let placement = |(uuid, id)| Some((MessageId::from_uuid(uuid).ok()?, birth.placement(id, birth.owner.is_some())));
     Ok(new.into_iter().filter_map(placement).collect())
 }
 
@@ -202,15 +221,23 @@ const OPTIONAL: [(IsUsed, Used); 11] = [
     (|m| m.get_priority() != 0, ("priority", |q, m| q.bind(m.get_priority()))),
 ];
 
-/// The statement for so many rows of the used columns.
-fn plain_statement(sql: &str, used: &[Used], count: usize) -> String {
-    let columns: String = used.iter().map(|(column, _)| format!(", `{column}`")).collect();
-    let value = |column: &str| match column {
-        "occurred_at" => ", TIMESTAMPADD(MICROSECOND, ?, '1970-01-01')",
-        _ => ", ?",
-    };
-    let values: String = used.iter().map(|(column, _)| value(column)).collect();
-    let sql = with_literal(sql, " /*columns*/", &columns);
+/// Rows up to which the insert and the look at the shelf go together. The server writes a compound statement's values into
+/// its text again, which costs more per row than a round trip does for many rows.
+const COMPOUND_ROWS_MAX: usize = 64;
+
+/// The insert for so many rows of the used columns.
+fn plain_statement(inner: &Inner, used: &[Used], birth: &Birth, count: usize) -> String {
+    let leased = birth.owner.is_some();
+    let mut columns = String::from(if leased { ", `owner_token`, `locked_until`, `attempts`" } else { "" });
+    let mut values = String::from(if leased { ", ?, TIMESTAMPADD(MICROSECOND, ?, UTC_TIMESTAMP(6)), 1" } else { "" });
+    for (column, _) in used {
+        columns.push_str(&format!(", `{column}`"));
+        values.push_str(match *column {
+            "occurred_at" => ", TIMESTAMPADD(MICROSECOND, ?, '1970-01-01')",
+            _ => ", ?",
+        });
+    }
+    let sql = with_literal(&inner.sql.enqueue_plain, " /*columns*/", &columns);
     let (head, rest) = sql.split_once("VALUES").unwrap_or((&sql, ""));
     let (_, tail) = rest.split_once("ON DUPLICATE").unwrap_or((rest, ""));
     // Fails the whole statement, in any sql_mode, when the server ended the transaction behind our back (H9).

@@ -8,12 +8,12 @@ use pillarbox_core::parts::{write_aggregate_type, write_headers};
 use pillarbox_core::store::{BoxFuture, Enqueue, Enqueued, OpenTransaction, Placement, enqueue_answers};
 use pillarbox_core::{Message, MessageId, StoreError, WorkId};
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
-use sqlx::{Arguments, Connection, Encode, Sqlite, SqliteConnection, Transaction, Type};
+use sqlx::{Arguments, Connection, Encode, SqlStr, Sqlite, SqliteConnection, Transaction, Type};
 use uuid::Uuid;
 
 use crate::error::store_error;
 use crate::row::{self, id_list, micros, to_micros, work_id};
-use crate::sql::ENQUEUE_ROWS;
+use crate::sql::{self, ENQUEUE_ROWS};
 use crate::store::{Inner, SqliteStore, is_really_open};
 
 /// Bytes of messages in one statement: the driver holds a copy of them while it runs.
@@ -73,12 +73,16 @@ pub(crate) async fn enqueue_within(
 ) -> Result<Vec<Enqueued>, StoreError> {
     let mut stored = Vec::with_capacity(enqueue.messages().len());
     let mut rest = enqueue.messages();
+    let plain = Plain::of(&enqueue);
     while !rest.is_empty() {
         let size = statement_size(rest);
         let (chunk, later) = rest.split_at(ENQUEUE_ROWS[size]);
-        let query = sqlx::query_with(inner.sql.enqueue[size].clone(), bound(chunk, enqueue.lease())?);
+        let query = match &plain {
+            Some(plain) => sqlx::query_with(plain.statement(inner, chunk.len()), plain.bound(chunk)?),
+            None => sqlx::query_with(inner.sql.enqueue[size].clone(), bound(chunk, enqueue.lease())?),
+        };
         for row in query.fetch_all(&mut *connection).await.map_err(store_error)? {
-            stored.push(placed(&row, enqueue.lease())?);
+            stored.push(placed(&row, enqueue.lease(), plain.is_some())?);
         }
         rest = later;
     }
@@ -115,15 +119,94 @@ fn statement_size(messages: &[Message]) -> usize {
     ENQUEUE_ROWS.iter().position(fits).unwrap_or(ENQUEUE_ROWS.len() - 1)
 }
 
-fn placed(row: &SqliteRow, lease: Option<Lease>) -> Result<(MessageId, Placement), StoreError> {
+fn placed(row: &SqliteRow, lease: Option<Lease>, plain: bool) -> Result<(MessageId, Placement), StoreError> {
     let work_id = work_id(row)?;
     let message_id: Uuid = row::get(row, 1)?;
     let placement = match lease {
-        Some(lease) if row::get(row, 2)? => Placement::Leased(Held { work_id, fence: lease.fence() }),
+        Some(lease) if plain || row::get(row, 2)? => Placement::Leased(Held { work_id, fence: lease.fence() }),
         _ => Placement::Pending(work_id),
     };
     Ok((MessageId::from_uuid(message_id)?, placement))
 }
+
+/// Messages without due time and expiry: whether they are leased is known beforehand, and columns that none uses are left out.
+struct Plain {
+    lease: Option<Lease>,
+    used: Vec<Optional>,
+}
+
+impl Plain {
+    fn of(enqueue: &Enqueue<'_>) -> Option<Self> {
+        let messages = enqueue.messages();
+        if messages.iter().any(|message| message.is_delayed() || message.expires().is_some()) {
+            return None;
+        }
+        let used =
+            OPTIONAL.into_iter().chain([PRIORITY]).filter(|optional| messages.iter().any(optional.is_used)).collect();
+        Some(Self { lease: enqueue.lease(), used })
+    }
+
+    fn statement(&self, inner: &Inner, rows: usize) -> SqlStr {
+        let columns: Vec<_> = self.used.iter().map(|optional| optional.column).collect();
+        sql::plain(&inner.sql.enqueue_plain, rows, &columns, self.lease.is_some())
+    }
+
+    fn bound(&self, messages: &[Message]) -> Result<SqliteArguments, StoreError> {
+        let mut binds = Binds(SqliteArguments::default());
+        if let Some(lease) = self.lease {
+            binds.add(lease.owner().as_uuid())?;
+            binds.add(lease.fence().as_i64())?;
+            binds.add(micros(lease.duration()))?;
+        }
+        for message in messages {
+            binds.add(message.id().as_uuid())?;
+            binds.add(message.topic())?;
+            binds.add(message.payload().as_ref())?;
+            for optional in &self.used {
+                (optional.bind)(&mut binds, message)?;
+            }
+        }
+        Ok(binds.0)
+    }
+}
+
+/// A column that a message may leave empty.
+#[derive(Clone, Copy)]
+struct Optional {
+    column: &'static str,
+    is_used: fn(&Message) -> bool,
+    bind: fn(&mut Binds, &Message) -> Result<(), StoreError>,
+}
+
+macro_rules! optional {
+    ($($column:ident: $value:expr;)*) => {
+        [$(Optional {
+            column: stringify!($column),
+            is_used: |message| $value(message).is_some(),
+            bind: |binds, message| binds.add($value(message)),
+        }),*]
+    };
+}
+
+const OPTIONAL: [Optional; 10] = optional! {
+    message_type: Message::get_message_type;
+    aggregate_type: write_aggregate_type;
+    aggregate_id: Message::get_aggregate_id;
+    tenant_id: Message::get_tenant;
+    message_key: Message::get_key;
+    correlation_id: Message::get_correlation_id;
+    causation_id: Message::get_causation_id;
+    content_type: Message::get_content_type;
+    headers: |message: &Message| write_headers(message.get_headers());
+    occurred_at: |message: &Message| message.get_occurred_at().map(to_micros);
+};
+
+/// Never empty, but mostly zero.
+const PRIORITY: Optional = Optional {
+    column: "priority",
+    is_used: |message| message.get_priority() != 0,
+    bind: |binds, message| binds.add(message.get_priority()),
+};
 
 /// The parameters of `outbox_enqueue.sql`, in the order of its question marks.
 fn bound(messages: &[Message], lease: Option<Lease>) -> Result<SqliteArguments, StoreError> {

@@ -24,6 +24,8 @@ macro_rules! statements {
         pub(crate) struct Statements {
             /// One for each of [`ENQUEUE_ROWS`].
             pub(crate) enqueue: [SqlStr; ENQUEUE_ROWS.len()],
+            /// To be completed by [`plain`].
+            pub(crate) enqueue_plain: String,
             pub(crate) list_done: SqlStr,
             pub(crate) list_dead: SqlStr,
             pub(crate) list_waiting: SqlStr,
@@ -39,6 +41,7 @@ macro_rules! statements {
                     enqueue: ENQUEUE_ROWS.map(|rows| {
                         render(&enqueue.replace(ENQUEUE_ROW, &[ENQUEUE_ROW].repeat(rows).join(",")))
                     }),
+                    enqueue_plain: rendered(&bare(include_str!("../sql/outbox_enqueue_plain.sql")), naming),
                     list_done: render(&list.replace("state = 'dead'", "state = 'done'")),
                     list_dead: render(list),
                     list_waiting: render(&list.replace("state = 'dead'", "state = 'pending'")),
@@ -55,6 +58,20 @@ statements! {
     settle_done settle_shelve settle_remove settle_return renew
     reap_look reap_shelve reap_release reap_waiting purge purge_look
     topics leases get list_live count_dead replay delete
+}
+
+/// The statement for so many plain messages that use these columns.
+pub(crate) fn plain(sql: &str, rows: usize, columns: &[&str], leased: bool) -> SqlStr {
+    let (names, values) =
+        if leased { (", owner_token, fence, locked_until, attempts", ", ?, ?, now + ?, 1") } else { ("", "") };
+    let row = format!("(?, ?, ?{})", ", ?".repeat(columns.len()));
+    let columns: String = columns.iter().flat_map(|column| [", ", column]).collect();
+    let text = sql
+        .replace("(?, ?, ? /*values*/)", &vec![row; rows].join(","))
+        .replace(" /*columns*/", &columns)
+        .replace(" /*lease names*/", names)
+        .replace(" /*lease values*/", values);
+    ready(&text)
 }
 
 /// Replaces the default names, wherever they stand as words, by the configured ones, quoted.
@@ -121,6 +138,19 @@ mod tests {
         let statements = format!("{:?}", Statements::new(&Naming::new("app", "mail").unwrap()));
         let code: String = statements.split("\\n").filter(|line| !line.trim_start().starts_with("--")).collect();
         assert!(!code.contains("pillarbox"), "{code}");
+    }
+
+    #[test]
+    fn a_plain_statement_names_only_the_columns_in_use() {
+        let statements = Statements::new(&Naming::default());
+        let sql = plain(&statements.enqueue_plain, 2, &["content_type"], false);
+        assert!(sql.as_str().contains("(?, ?, ?, ?),(?, ?, ?, ?)"), "{sql:?}");
+        assert!(sql.as_str().contains("(created_at, message_id, topic, payload, content_type)"), "{sql:?}");
+        let sql = plain(&statements.enqueue_plain, 1, &[], true);
+        assert!(
+            sql.as_str().contains("(created_at, owner_token, fence, locked_until, attempts, message_id"),
+            "{sql:?}"
+        );
     }
 
     #[test]
