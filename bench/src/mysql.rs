@@ -54,7 +54,7 @@ struct Outbox {
 impl Outbox {
     async fn open(url: &str, prefix: &'static str, retention: Retention) -> Self {
         let pool = MySqlPoolOptions::new()
-            .max_connections(4)
+            .max_connections(8)
             .after_connect(|connection, _| {
                 Box::pin(async move {
                     connection.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED").await.map(drop)

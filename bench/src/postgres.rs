@@ -155,7 +155,7 @@ struct Outbox {
 
 impl Outbox {
     async fn open(url: &str, schema: &'static str, retention: Retention) -> Self {
-        let pool = PgPoolOptions::new().max_connections(4).connect(url).await.unwrap();
+        let pool = PgPoolOptions::new().max_connections(8).connect(url).await.unwrap();
         execute(&pool, &format!("DROP SCHEMA IF EXISTS {schema} CASCADE")).await;
         let naming = Naming::new(schema, "outbox").unwrap();
         let options = StoreOptions { naming, retention, ..StoreOptions::default() };
@@ -262,7 +262,7 @@ const ACK_AND_KEEP: &str = "WITH gone AS (
 impl Raw {
     async fn open(outbox: &Outbox, keep: Keep) -> Self {
         let connect = outbox.pool.connect_options().as_ref().clone().options(PLANS);
-        let pool = PgPoolOptions::new().max_connections(4).connect_with(connect).await.unwrap();
+        let pool = PgPoolOptions::new().max_connections(8).connect_with(connect).await.unwrap();
         let named = |sql: &str| sql.replace("{s}", outbox.schema);
         let insert = "INSERT INTO {s}.outbox (message_id, topic, payload, content_type)
             SELECT * FROM unnest($1::uuid[], $2::text[], $3::bytea[], $4::text[]) AS input (message_id)
@@ -397,7 +397,7 @@ struct Plain {
 impl Plain {
     async fn open(url: &str, schema: &'static str) -> Self {
         let connect: PgConnectOptions = url.parse().unwrap();
-        let pool = PgPoolOptions::new().max_connections(4).connect_with(connect.options(PLANS)).await.unwrap();
+        let pool = PgPoolOptions::new().max_connections(8).connect_with(connect.options(PLANS)).await.unwrap();
         let sql = "DROP SCHEMA IF EXISTS {s} CASCADE; CREATE SCHEMA {s};
             CREATE TABLE {s}.outbox (id bigserial PRIMARY KEY, message_id uuid NOT NULL, topic text NOT NULL,
                 payload bytea NOT NULL, attempts integer NOT NULL DEFAULT 0, created_at timestamptz NOT NULL DEFAULT now(),

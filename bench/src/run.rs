@@ -15,15 +15,16 @@ pub(crate) struct Scale {
 /// The work that is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
-    EnqueueSingle,
+    EnqueueSingle { writers: usize },
     EnqueueBatched,
     Drain { workers: usize },
     Exchange { workers: usize },
 }
 
 impl Work {
-    pub(crate) const ALL: [Self; 6] = [
-        Self::EnqueueSingle,
+    pub(crate) const ALL: [Self; 7] = [
+        Self::EnqueueSingle { writers: 1 },
+        Self::EnqueueSingle { writers: 8 },
         Self::EnqueueBatched,
         Self::Drain { workers: 1 },
         Self::Drain { workers: 2 },
@@ -33,7 +34,7 @@ impl Work {
 
     pub(crate) fn name(self) -> String {
         match self {
-            Self::EnqueueSingle => "enqueue, 1 per transaction".into(),
+            Self::EnqueueSingle { writers } => format!("enqueue, 1 per transaction, {writers} writer(s)"),
             Self::EnqueueBatched => "enqueue, 1000 per transaction".into(),
             Self::Drain { workers } => format!("claim + settle, {workers} worker(s)"),
             Self::Exchange { workers } => format!("exchange, {workers} worker(s)"),
@@ -42,7 +43,10 @@ impl Work {
 
     /// Single transactions wait for the disk: fewer of them take as long.
     fn messages(self, scale: Scale) -> usize {
-        if self == Self::EnqueueSingle { scale.messages / 50 } else { scale.messages }
+        match self {
+            Self::EnqueueSingle { writers } => scale.messages / 100 * (writers + 1),
+            _ => scale.messages,
+        }
     }
 
     async fn prepare(self, subject: &impl Subject, scale: Scale) {
@@ -55,7 +59,14 @@ impl Work {
     async fn run(self, subject: &impl Subject, scale: Scale) {
         let count = self.messages(scale);
         match self {
-            Self::EnqueueSingle => subject.enqueue_single(count).await,
+            Self::EnqueueSingle { writers } => {
+                let mut tasks = tokio::task::JoinSet::new();
+                for _ in 0..writers {
+                    let subject = subject.clone();
+                    tasks.spawn(async move { subject.enqueue_single(count / writers).await });
+                }
+                tasks.join_all().await;
+            }
             Self::EnqueueBatched => subject.enqueue_batched(count).await,
             Self::Drain { workers } => drain_with(workers, subject, count, false).await,
             Self::Exchange { workers } => drain_with(workers, subject, count, true).await,

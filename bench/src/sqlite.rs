@@ -19,8 +19,12 @@ use crate::store::{Backend, Through};
 use crate::subject::{BATCH, ENQUEUE_BATCH, Subject, TOPIC, payload};
 
 /// One writer at a time: a second worker only waits.
-const WORKS: [Work; 4] =
-    [Work::EnqueueSingle, Work::EnqueueBatched, Work::Drain { workers: 1 }, Work::Exchange { workers: 1 }];
+const WORKS: [Work; 4] = [
+    Work::EnqueueSingle { writers: 1 },
+    Work::EnqueueBatched,
+    Work::Drain { workers: 1 },
+    Work::Exchange { workers: 1 },
+];
 
 pub(crate) async fn measure(scale: Scale, report: &mut Report) {
     for (name, synchronous) in [("SQLite FULL", SqliteSynchronous::Full), ("SQLite NORMAL", SqliteSynchronous::Normal)]

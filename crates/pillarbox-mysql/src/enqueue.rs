@@ -353,9 +353,12 @@ impl Found {
 }
 
 /// Rows of an insert. Each count is a statement of its own in the cache of the caller's connection, so there are few: larger
-/// batches are filled up by naming the last message again, which stores nothing.
+/// batches, unless they are of a size that people choose, are filled up by naming the last message again, which stores nothing.
 fn row_count(message_count: usize) -> usize {
-    if message_count <= 16 { message_count } else { message_count.next_multiple_of(32) }
+    if message_count <= 16 || message_count.is_multiple_of(50) {
+        return message_count;
+    }
+    message_count.next_multiple_of(32)
 }
 
 /// Takes the place of one bound value, and is an error outside a transaction.

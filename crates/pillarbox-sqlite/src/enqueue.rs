@@ -77,12 +77,14 @@ pub(crate) async fn enqueue_within(
     while !rest.is_empty() {
         let size = statement_size(rest);
         let (chunk, later) = rest.split_at(ENQUEUE_ROWS[size]);
-        let query = match &plain {
-            Some(plain) => sqlx::query_with(plain.statement(inner, chunk.len()), plain.bound(chunk)?),
-            None => sqlx::query_with(inner.sql.enqueue[size].clone(), bound(chunk, enqueue.lease())?),
-        };
-        for row in query.fetch_all(&mut *connection).await.map_err(store_error)? {
-            stored.push(placed(&row, enqueue.lease(), plain.is_some())?);
+        match &plain {
+            Some(plain) => stored.extend(plain.insert(inner, connection, chunk).await?),
+            None => {
+                let query = sqlx::query_with(inner.sql.enqueue[size].clone(), bound(chunk, enqueue.lease())?);
+                for row in query.fetch_all(&mut *connection).await.map_err(store_error)? {
+                    stored.push(placed(&row, enqueue.lease())?);
+                }
+            }
         }
         rest = later;
     }
@@ -119,11 +121,11 @@ fn statement_size(messages: &[Message]) -> usize {
     ENQUEUE_ROWS.iter().position(fits).unwrap_or(ENQUEUE_ROWS.len() - 1)
 }
 
-fn placed(row: &SqliteRow, lease: Option<Lease>, plain: bool) -> Result<(MessageId, Placement), StoreError> {
+fn placed(row: &SqliteRow, lease: Option<Lease>) -> Result<(MessageId, Placement), StoreError> {
     let work_id = work_id(row)?;
     let message_id: Uuid = row::get(row, 1)?;
     let placement = match lease {
-        Some(lease) if plain || row::get(row, 2)? => Placement::Leased(Held { work_id, fence: lease.fence() }),
+        Some(lease) if row::get(row, 2)? => Placement::Leased(Held { work_id, fence: lease.fence() }),
         _ => Placement::Pending(work_id),
     };
     Ok((MessageId::from_uuid(message_id)?, placement))
@@ -144,6 +146,34 @@ impl Plain {
         let used =
             OPTIONAL.into_iter().chain([PRIORITY]).filter(|optional| messages.iter().any(optional.is_used)).collect();
         Some(Self { lease: enqueue.lease(), used })
+    }
+
+    async fn insert(
+        &self,
+        inner: &Inner,
+        connection: &mut SqliteConnection,
+        chunk: &[Message],
+    ) -> Result<Vec<(MessageId, Placement)>, StoreError> {
+        let query = sqlx::query_with(self.statement(inner, chunk.len()), self.bound(chunk)?);
+        let inserted = query.execute(&mut *connection).await.map_err(store_error)?;
+        let new_count = i64::try_from(inserted.rows_affected()).unwrap_or(i64::MAX);
+        if inserted.rows_affected() == chunk.len() as u64 {
+            let first = inserted.last_insert_rowid() - new_count + 1;
+            return Ok((first..).zip(chunk).map(|(id, message)| (message.id(), self.placement(id))).collect());
+        }
+        let look = sqlx::query(sql::found(&inner.sql.enqueue_found, chunk.len()));
+        let look = chunk.iter().fold(look, |look, message| look.bind(message.id().as_uuid())).bind(new_count);
+        let rows = look.fetch_all(connection).await.map_err(store_error)?;
+        let place = |row| Ok((MessageId::from_uuid(row::get(row, 1)?)?, self.placement(row::get(row, 0)?)));
+        rows.iter().map(place).collect()
+    }
+
+    fn placement(&self, id: i64) -> Placement {
+        let work_id = WorkId::from_i64(id);
+        match self.lease {
+            Some(lease) => Placement::Leased(Held { work_id, fence: lease.fence() }),
+            None => Placement::Pending(work_id),
+        }
     }
 
     fn statement(&self, inner: &Inner, rows: usize) -> SqlStr {

@@ -26,6 +26,8 @@ macro_rules! statements {
             pub(crate) enqueue: [SqlStr; ENQUEUE_ROWS.len()],
             /// To be completed by [`plain`].
             pub(crate) enqueue_plain: String,
+            /// To be completed by [`found`].
+            pub(crate) enqueue_found: String,
             pub(crate) list_done: SqlStr,
             pub(crate) list_dead: SqlStr,
             pub(crate) list_waiting: SqlStr,
@@ -42,6 +44,7 @@ macro_rules! statements {
                         render(&enqueue.replace(ENQUEUE_ROW, &[ENQUEUE_ROW].repeat(rows).join(",")))
                     }),
                     enqueue_plain: rendered(&bare(include_str!("../sql/outbox_enqueue_plain.sql")), naming),
+                    enqueue_found: rendered(&bare(include_str!("../sql/outbox_enqueue_found.sql")), naming),
                     list_done: render(&list.replace("state = 'dead'", "state = 'done'")),
                     list_dead: render(list),
                     list_waiting: render(&list.replace("state = 'dead'", "state = 'pending'")),
@@ -72,6 +75,11 @@ pub(crate) fn plain(sql: &str, rows: usize, columns: &[&str], leased: bool) -> S
         .replace(" /*lease names*/", names)
         .replace(" /*lease values*/", values);
     ready(&text)
+}
+
+/// The look at so many messages.
+pub(crate) fn found(sql: &str, count: usize) -> SqlStr {
+    ready(&sql.replace("? /*messages*/", &vec!["?"; count].join(", ")))
 }
 
 /// Replaces the default names, wherever they stand as words, by the configured ones, quoted.
