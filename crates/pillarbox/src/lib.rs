@@ -38,8 +38,13 @@
 //!
 //! What a new backend needs beyond this is in `pillarbox-core`, and the suite that proves it in `pillarbox-testing`.
 
+mod breaker;
+mod clock;
 mod connect;
+mod due;
 pub mod prelude;
+mod queue;
+mod schedule;
 
 pub use connect::{Backend, Store, connect};
 
