@@ -38,14 +38,46 @@
 //!
 //! What a new backend needs beyond this is in `pillarbox-core`, and the suite that proves it in `pillarbox-testing`.
 
-mod connect;
-pub mod prelude;
+#![cfg_attr(not(test), expect(dead_code, reason = "what runs attempts is still to come"))]
 
+mod attempt;
+pub mod batch;
+mod builder;
+mod config;
+mod connect;
+mod context;
+pub mod event;
+pub mod extract;
+mod failure;
+pub mod handler;
+mod interceptor;
+mod meters;
+mod plan;
+pub mod prelude;
+mod route;
+pub mod telemetry;
+pub mod trace;
+
+pub use batch::{Batch, BatchOutcome};
+pub use builder::RuntimeBuilder;
+pub use config::UnknownTopics;
 pub use connect::{Backend, Store, connect};
+pub use context::Context;
+pub use event::{Event, EventError, IntoMessage};
+pub use extract::Payload;
+pub use failure::{Failure, FailureKind, Handled, HandlerResult};
+pub use handler::{Handler, MessageHandler};
+pub use interceptor::Interceptor;
+pub use route::{HandledRoute, Route};
+
+/// Writes the traits of this crate with `async fn`s: `#[pillarbox::async_trait]`.
+pub use async_trait::async_trait;
+/// Tells a handler to stop; an extractor.
+pub use tokio_util::sync::CancellationToken;
 
 pub use pillarbox_core::{
     AttemptEnd, EnqueueIn, ErrorKind, Fence, Invalid, Limits, Message, MessageId, OutboxAdmin, OutboxStore, OwnerToken,
-    Problem, SchemaAdmin, Settled, State, StoreError, StoreId, Verdict, WorkId, decide,
+    Problem, SchemaAdmin, Settled, StoreError, StoreId, TypeName, Verdict, WorkId, decide,
 };
 pub use pillarbox_core::{admin, error, id, lease, message, naming, outbox, problem, retention, retry, schema, store};
 
