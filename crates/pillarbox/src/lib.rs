@@ -38,21 +38,75 @@
 //!
 //! What a new backend needs beyond this is in `pillarbox-core`, and the suite that proves it in `pillarbox-testing`.
 
+mod attempt;
+pub mod batch;
 mod breaker;
+mod builder;
 mod clock;
+mod config;
 mod connect;
+mod context;
+mod dispatcher;
 mod due;
+pub mod event;
+pub mod extract;
+mod failure;
+mod flight;
+pub mod handler;
+mod hot_path;
+mod housekeeping;
+mod inline;
+mod interceptor;
+mod listener;
+mod meters;
+mod nudge;
+pub mod outbox;
+mod pauses;
+mod plan;
+mod poller;
 pub mod prelude;
 mod queue;
+mod renewer;
+mod route;
+mod runtime;
 mod schedule;
+mod settler;
+mod shutdown;
+pub mod signal;
+mod stats;
+pub mod telemetry;
+pub mod trace;
+mod tx;
+mod worker;
 
+pub use batch::{Batch, BatchOutcome};
+pub use builder::RuntimeBuilder;
+pub use config::UnknownTopics;
 pub use connect::{Backend, Store, connect};
+pub use context::Context;
+pub use event::{Event, EventError, IntoMessage};
+pub use extract::Payload;
+pub use failure::{Failure, FailureKind, Handled, HandlerResult};
+pub use handler::{Handler, MessageHandler};
+pub use inline::{Drained, Inline};
+pub use interceptor::Interceptor;
+pub use outbox::Outbox;
+pub use route::{HandledRoute, Route};
+pub use runtime::{Runtime, StartError};
+pub use shutdown::ShutdownReport;
+pub use stats::Stats;
+pub use tx::Tx;
+
+/// Writes the traits of this crate with `async fn`s: `#[pillarbox::async_trait]`.
+pub use async_trait::async_trait;
+/// Tells a handler to stop; an extractor.
+pub use tokio_util::sync::CancellationToken;
 
 pub use pillarbox_core::{
-    AttemptEnd, EnqueueIn, ErrorKind, Fence, Invalid, Limits, Message, MessageId, OutboxAdmin, OutboxStore, OwnerToken,
-    Problem, SchemaAdmin, Settled, State, StoreError, StoreId, Verdict, WorkId, decide,
+    AttemptEnd, CommitError, EnqueueIn, ErrorKind, Fence, Invalid, Limits, Message, MessageId, OutboxAdmin, OutboxStore, OwnerToken,
+    Problem, SchemaAdmin, Settled, StoreError, StoreId, Transactional, TypeName, Verdict, WorkId, decide,
 };
-pub use pillarbox_core::{admin, error, id, lease, message, naming, outbox, problem, retention, retry, schema, store};
+pub use pillarbox_core::{admin, error, id, lease, message, naming, problem, retention, retry, schema, store};
 
 #[cfg(feature = "mysql")]
 pub use pillarbox_mysql as mysql;

@@ -162,9 +162,13 @@ impl Schedule {
         self.wanted = self.wanted.max(1);
     }
 
-    /// Something becomes due after `delay`.
-    pub(crate) fn due_in(&mut self, now: Tick, delay: Duration) {
-        self.due.add(now, delay);
+    /// Something can be claimed after `delay`.
+    pub(crate) fn comes_back(&mut self, now: Tick, delay: Duration) {
+        if delay.is_zero() {
+            self.nudge();
+        } else {
+            self.due.add(now, delay);
+        }
     }
 
     /// Wake-ups of other processes arrive, or do so no longer.
@@ -176,6 +180,10 @@ impl Schedule {
         }
     }
 
+    pub(crate) fn has_wakeups(&self) -> bool {
+        self.has_wakeups
+    }
+
     /// No claim begins any more.
     pub(crate) fn close(&mut self) {
         self.is_closed = true;
@@ -183,6 +191,11 @@ impl Schedule {
 
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed
+    }
+
+    /// Whether a claim is called for already.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.wanted > 0
     }
 
     /// Claims that began so far.

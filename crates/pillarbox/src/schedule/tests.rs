@@ -91,7 +91,7 @@ fn a_full_claim_lets_every_loop_claim() {
 #[test]
 fn a_due_time_is_a_claim() {
     let mut schedule = idle();
-    schedule.due_in(at(0), MS * 20);
+    schedule.comes_back(at(0), MS * 20);
     assert_eq!(schedule.step(at(1), IDLE), Step::Wait(at(20)));
     assert!(schedule.begin_claim(at(20)).is_some());
     assert!(schedule.begin_claim(at(20)).is_none());
