@@ -54,6 +54,8 @@ use crate::telemetry::{RouteMeters, Telemetry};
 /// ```
 #[must_use = "a builder does nothing until it is started"]
 pub struct RuntimeBuilder {
+    /// The outbox that it runs on.
+    pub(crate) hub: Option<Arc<Hub>>,
     config: Config,
     routes: Vec<HandledRoute>,
     interceptors: Vec<Arc<dyn Interceptor>>,
@@ -194,6 +196,7 @@ settings! {
 impl RuntimeBuilder {
     pub(crate) fn new() -> Self {
         Self {
+            hub: None,
             config: Config::default(),
             routes: Vec::new(),
             interceptors: Vec::new(),

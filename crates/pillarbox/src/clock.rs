@@ -1,7 +1,9 @@
 //! Time and dice: the only place of the runtime that reads them. What is decided gets both as arguments.
 
 use std::hash::{BuildHasher, RandomState};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 /// A moment on the clock of one runtime: nanoseconds since it began, never set back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

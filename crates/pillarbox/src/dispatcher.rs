@@ -73,10 +73,7 @@ impl Engine {
             queue: Queue::new(config.hot_capacity, config.cold_capacity, plan.routes.iter().map(lane).collect()),
             flights: Flights::default(),
             verdicts: Verdicts::default(),
-            pauses: RoutePauses::new(
-                plan.routes.len(),
-                Pauses { first: config.pause_first, max: config.pause_max },
-            ),
+            pauses: RoutePauses::new(plan.routes.len(), Pauses { first: config.pause_first, max: config.pause_max }),
             counters: Counters::default(),
             changed: Notify::new(),
             abort: CancellationToken::new(),
@@ -258,12 +255,7 @@ impl Engine {
     }
 
     /// What becomes of a message; a backoff of the user's that panics counts as one of a second.
-    pub(crate) fn decide(
-        &self,
-        attempts: u32,
-        end: AttemptEnd,
-        retry: &RetryPolicy,
-    ) -> Verdict {
+    pub(crate) fn decide(&self, attempts: u32, end: AttemptEnd, retry: &RetryPolicy) -> Verdict {
         if end == AttemptEnd::Succeeded {
             return Verdict::Ack;
         }

@@ -158,11 +158,6 @@ impl Flights {
         self.lock().values().filter(|flight| flight.is_due(now, lease)).cloned().collect()
     }
 
-    /// Those whose handler runs.
-    pub(crate) fn running(&self) -> Vec<Arc<Flight>> {
-        self.lock().values().filter(|flight| flight.phase() == Phase::Running).cloned().collect()
-    }
-
     pub(crate) fn len(&self) -> usize {
         self.lock().len()
     }

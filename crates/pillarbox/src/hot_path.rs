@@ -100,15 +100,7 @@ pub(crate) struct Sorted {
 impl Handover {
     pub(crate) fn new(hub: Arc<Hub>) -> Self {
         let engine = hub.engine();
-        Self {
-            hub,
-            engine,
-            reserved: 0,
-            entries: Vec::new(),
-            delays: Vec::new(),
-            wakes_us: false,
-            wakes_others: false,
-        }
+        Self { hub, engine, reserved: 0, entries: Vec::new(), delays: Vec::new(), wakes_us: false, wakes_others: false }
     }
 
     /// The lease for messages that are born leased.
@@ -249,8 +241,7 @@ impl Engine {
         let flights = entries.into_iter().map(|entry| {
             let work_id = entry.held.work_id;
             let message = entry.message;
-            let delivery =
-                Delivery { message, work_id, attempt: 1, lost_lease_count: 0, created_at, last_error: None };
+            let delivery = Delivery { message, work_id, attempt: 1, lost_lease_count: 0, created_at, last_error: None };
             let cx = Context::new(delivery, Arc::clone(&self.plan.scope));
             Flight::new(cx, entry.held, entry.route, entry.leased_at)
         });
@@ -259,7 +250,8 @@ impl Engine {
 
     /// The runtime has gone while the transaction was open: its messages are free again at once, if the store can be asked.
     fn release_late(&self, entries: Vec<Entry>) {
-        let release = |entry: Entry| Settlement { held: entry.held, verdict: Verdict::Release { delay: Duration::ZERO } };
+        let release =
+            |entry: Entry| Settlement { held: entry.held, verdict: Verdict::Release { delay: Duration::ZERO } };
         let settlements: Vec<_> = entries.into_iter().map(release).collect();
         let (store, owner) = (Arc::clone(&self.store), self.owner);
         // Without an async runtime, or without the store, the leases run out by themselves.

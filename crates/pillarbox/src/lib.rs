@@ -103,8 +103,9 @@ pub use async_trait::async_trait;
 pub use tokio_util::sync::CancellationToken;
 
 pub use pillarbox_core::{
-    AttemptEnd, CommitError, EnqueueIn, ErrorKind, Fence, Invalid, Limits, Message, MessageId, OutboxAdmin, OutboxStore, OwnerToken,
-    Problem, SchemaAdmin, Settled, StoreError, StoreId, Transactional, TypeName, Verdict, WorkId, decide,
+    AttemptEnd, CommitError, EnqueueIn, ErrorKind, Fence, Invalid, Limits, Message, MessageId, OutboxAdmin,
+    OutboxStore, OwnerToken, Problem, SchemaAdmin, Settled, StoreError, StoreId, Transactional, TypeName, Verdict,
+    WorkId, decide,
 };
 pub use pillarbox_core::{admin, error, id, lease, message, naming, problem, retention, retry, schema, store};
 

@@ -81,11 +81,7 @@ pub(crate) async fn run(engine: Arc<Engine>) {
 }
 
 /// Proves the subscription, then passes wake-ups on until it ends.
-async fn listen(
-    engine: &Engine,
-    mut wakeups: Box<dyn Wakeups>,
-    mode: &mut Mode,
-) -> (Happened, Option<StoreError>) {
+async fn listen(engine: &Engine, mut wakeups: Box<dyn Wakeups>, mode: &mut Mode) -> (Happened, Option<StoreError>) {
     if let Err(error) = engine.store.wake_others().await {
         return (Happened::Broken, Some(error));
     }
@@ -125,7 +121,9 @@ fn tell(engine: &Engine, happened: Happened, error: Option<&StoreError>) {
             "wake-ups do not arrive, polling instead: a pooler in transaction mode swallows them; give the store a direct \
              connection, or accept the latency"
         ),
-        _ => tracing::warn!(target: TARGET, store, ?every, error, "no wake-ups for now, polling instead; subscribing again"),
+        _ => {
+            tracing::warn!(target: TARGET, store, ?every, error, "no wake-ups for now, polling instead; subscribing again")
+        }
     }
 }
 

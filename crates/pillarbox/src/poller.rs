@@ -153,7 +153,7 @@ impl Engine {
     async fn wait(&self, until: Tick) {
         match self.clock.instant(until) {
             Some(instant) => {
-                let _ = tokio::time::timeout_at(instant.into(), self.loop_woken()).await;
+                let _ = tokio::time::timeout_at(instant, self.loop_woken()).await;
             }
             None => self.loop_woken().await,
         }

@@ -82,7 +82,9 @@ pub enum StartError {
 impl Runtime {
     /// Begins to describe a runtime for this outbox.
     pub fn builder<S: ?Sized>(outbox: &Outbox<S>) -> RuntimeBuilder {
-        RuntimeBuilder { hub: Some(Arc::clone(outbox.hub())), ..RuntimeBuilder::new() }
+        let mut builder = RuntimeBuilder::new();
+        builder.hub = Some(Arc::clone(outbox.hub()));
+        builder
     }
 
     /// Accepts nothing new, gives back at once what has not begun, waits up to `grace` for handlers that run, then stops

@@ -189,10 +189,6 @@ impl Schedule {
         self.is_closed = true;
     }
 
-    pub(crate) fn is_closed(&self) -> bool {
-        self.is_closed
-    }
-
     /// Whether a claim is called for already.
     pub(crate) fn is_wanted(&self) -> bool {
         self.wanted > 0
