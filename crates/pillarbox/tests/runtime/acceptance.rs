@@ -1,0 +1,1 @@
+//! The acceptance scenarios of the contract, on every backend.
