@@ -30,6 +30,7 @@ pub(crate) fn start(engine: Arc<Engine>, stop: CancellationToken, ended: Cancell
         let _ended = ended.drop_guard();
         runtime.block_on(async {
             tokio::select! {
+                biased;
                 () = stop.cancelled() => {}
                 () = run(&engine) => {}
             }

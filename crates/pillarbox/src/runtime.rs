@@ -174,6 +174,7 @@ impl Inner {
         let stop = self.stop.clone();
         let task = async move {
             tokio::select! {
+                biased;
                 () = stop.cancelled() => {}
                 () = task => {}
             }

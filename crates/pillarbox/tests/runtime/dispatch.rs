@@ -203,7 +203,8 @@ async fn a_message_without_a_handler_follows_the_policy() {
         let known = outbox.enqueue_now(Message::new("known", "")).await.unwrap().message_id;
         outbox.nudge();
         runtime.idle().await;
-        let get = async |id| outbox.store().get(pillarbox_core::admin::MessageName::Message(id)).await.unwrap().unwrap();
+        let get =
+            async |id| outbox.store().get(pillarbox_core::admin::MessageName::Message(id)).await.unwrap().unwrap();
         let stored = get(id).await;
         assert_eq!((stored.state, stored.attempts), (state, attempts), "{policy:?}");
         assert_eq!(get(known).await.state, State::Done, "others flow");

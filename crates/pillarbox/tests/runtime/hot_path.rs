@@ -1,13 +1,13 @@
-use pillarbox::{CommitError, Outbox, StartError};
 use pillarbox::outbox::State;
 use pillarbox::store::Placement;
+use pillarbox::{CommitError, Outbox, StartError};
 use tokio::sync::mpsc;
 
 use super::support::*;
 use pillarbox::prelude::{Context, Message, MessageId, OutboxAdmin, Raw, Runtime};
-use std::time::Duration;
 use pillarbox_core::admin::MessageName;
 use pillarbox_testing::MemoryStore;
+use std::time::Duration;
 
 const GRACE: Duration = Duration::from_secs(60);
 

@@ -58,8 +58,7 @@ async fn a_buffered_message_whose_lease_is_nearly_over_is_not_started() {
     let store = Watched::new();
     let outbox = Outbox::new(store.clone());
     let (stage, mut director) = stage();
-    let runtime =
-        on_stage(quiet(&outbox).lease(SHORT).worker_count(1), "work", &stage).start().await.unwrap();
+    let runtime = on_stage(quiet(&outbox).lease(SHORT).worker_count(1), "work", &stage).start().await.unwrap();
     store.shared.cannot_renew.store(true, Ordering::SeqCst);
     outbox.enqueue_now(Message::new("work", "")).await.unwrap();
     director.began().await;
@@ -81,8 +80,7 @@ async fn the_leases_of_messages_that_wait_are_renewed() {
     let store = Watched::new();
     let outbox = Outbox::new(store.clone());
     let (stage, mut director) = stage();
-    let runtime =
-        on_stage(quiet(&outbox).lease(SHORT).worker_count(1), "work", &stage).start().await.unwrap();
+    let runtime = on_stage(quiet(&outbox).lease(SHORT).worker_count(1), "work", &stage).start().await.unwrap();
     for _ in 0..3 {
         outbox.enqueue_now(Message::new("work", "")).await.unwrap();
     }

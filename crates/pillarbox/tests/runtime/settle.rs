@@ -11,7 +11,7 @@ async fn settlements_ride_with_the_next_claim() {
     let store = Watched::new();
     store.memory.enqueue(Enqueue::pending(&messages("work", 1000))).await.unwrap();
     let outbox = Outbox::new(store.clone());
-    let builder = quiet(&outbox).claim_limit(50).settle_interval(Duration::from_secs(1));
+    let builder = quiet(&outbox).claim_limit(50).settle_interval(Duration::from_millis(100));
     let runtime = builder.on_topic("work", async |_: Context| Ok(())).start().await.unwrap();
     runtime.idle().await;
     let counts = store.counts();

@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
+use pillarbox::StoreId;
 use pillarbox::lease::{Claim, Held};
 use pillarbox::prelude::*;
 use pillarbox::retention::PurgeLimit;
 use pillarbox::store::{Claimed, Enqueued, Exchanged, Reap, Reaped};
-use pillarbox::StoreId;
 use pillarbox_core::Wakeups;
 use pillarbox_core::admin::MessageName;
 use pillarbox_testing::{MemoryDatabase, MemoryStore};
