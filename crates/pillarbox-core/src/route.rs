@@ -40,6 +40,14 @@ impl Selector {
         Self::pair(GLOBAL_AGGREGATE, message_type)
     }
 
+    /// A short name for logs and metrics: the topic or pattern, or `aggregate type/message type`.
+    pub fn name(&self) -> String {
+        match &self.0 {
+            Kind::Topic(topic) | Kind::Pattern(topic) => topic.clone(),
+            Kind::Pair { aggregate_type, message_type } => format!("{aggregate_type}/{message_type}"),
+        }
+    }
+
     /// What is wrong with it, as far as it can be said of one selector alone.
     pub fn validate(&self) -> Result<(), Invalid> {
         let mut problems = Vec::new();

@@ -215,6 +215,7 @@ impl RuntimeBuilder {
         for route in &self.routes {
             note(self.check_route(route));
         }
+        note(check_names(&self.routes));
         for name in &self.doubled_states {
             note(Err(Problem::malformed("state", format!("`{name}` was registered more than once")).into()));
         }
@@ -248,12 +249,28 @@ impl RuntimeBuilder {
     }
 }
 
+/// Names stand in metrics: two routes of one name could not be told apart.
+fn check_names(routes: &[HandledRoute]) -> Result<(), Invalid> {
+    let mut problems = Vec::new();
+    for (index, route) in routes.iter().enumerate() {
+        let draft = &route.draft;
+        // Of two routes for the same messages the table has complained already.
+        let is_twin = |other: &&HandledRoute| other.draft.name == draft.name && other.draft.selector != draft.selector;
+        if draft.name.is_empty() && draft.selector.validate().is_ok() {
+            problems.push(Problem::empty("name"));
+        } else if let Some(twin) = routes[..index].iter().find(is_twin) {
+            let (name, one, other) = (&draft.name, &twin.draft.selector, &draft.selector);
+            problems.push(Problem::malformed("name", format!("`{name}` is used for {one} and for {other}")));
+        }
+    }
+    Invalid::unless_empty(problems)
+}
+
 fn planned(route: HandledRoute, config: &Config, store_id: &StoreId) -> PlannedRoute {
     let HandledRoute { draft, handler, needs: _ } = route;
-    let name = draft.name.unwrap_or_else(|| draft.selector.to_string());
     PlannedRoute {
-        meters: RouteMeters::new(store_id, &name),
-        name,
+        meters: RouteMeters::new(store_id, &draft.name),
+        name: draft.name,
         handler,
         concurrency_max: draft.concurrency_max,
         run_time_max: draft.run_time_max.unwrap_or(config.run_time_max),

@@ -42,6 +42,7 @@
 
 mod attempt;
 pub mod batch;
+mod bounds;
 mod builder;
 mod config;
 mod connect;
