@@ -58,6 +58,8 @@ pub mod prelude;
 mod route;
 pub mod telemetry;
 pub mod trace;
+#[cfg(test)]
+mod witness;
 
 pub use batch::{Batch, BatchOutcome};
 pub use builder::RuntimeBuilder;

@@ -129,3 +129,81 @@ fn child_of(parent: &str, span_id: u64) -> Option<String> {
 fn span_id() -> u64 {
     Uuid::new_v4().as_u64_pair().1.max(1)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::fixture::context;
+
+    const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+    fn cause() -> Message {
+        Message::new("order.created", "")
+            .correlation_id("request-42")
+            .header(TRACEPARENT, PARENT)
+            .header(TRACESTATE, "v=1")
+    }
+
+    #[tokio::test]
+    async fn a_message_enqueued_by_a_handler_knows_its_cause() {
+        let cx = context(cause());
+        let message = handling(&cx, async { inherit(Message::new("mail.send", "")) }).await;
+        assert_eq!(message.get_correlation_id(), Some("request-42"));
+        assert_eq!(message.get_causation_id(), Some(cx.message_id().to_string().as_str()));
+        let parent = &message.get_headers()[TRACEPARENT];
+        assert_eq!((&parent[..36], &parent[52..]), (&PARENT[..36], "-01"));
+        assert_ne!(parent, PARENT, "the span is a new one");
+        assert_eq!(message.get_headers()[TRACESTATE], "v=1");
+    }
+
+    #[tokio::test]
+    async fn what_a_message_says_itself_stays() {
+        let own = Message::new("mail.send", "").correlation_id("own").causation_id("cause").header(TRACEPARENT, "mine");
+        let inherited = handling(&context(cause()), async { inherit(own.clone()) }).await;
+        assert_eq!(inherited, own);
+    }
+
+    #[tokio::test]
+    async fn outside_of_handlers_nothing_is_inherited() {
+        let message = Message::new("mail.send", "");
+        assert_eq!(inherit(message.clone()), message);
+        handling(&context(cause()), async {}).await;
+        assert_eq!(inherit(message.clone()), message);
+    }
+
+    #[tokio::test]
+    async fn a_cause_without_a_trace_begins_none() {
+        let cx = context(Message::new("t", "").header(TRACEPARENT, "garbage"));
+        let message = handling(&cx, async { inherit(Message::new("mail.send", "")) }).await;
+        assert_eq!(message.get_causation_id(), Some(cx.message_id().to_string().as_str()));
+        assert!(message.get_headers().is_empty() && message.get_correlation_id().is_none());
+    }
+
+    #[test]
+    fn only_a_valid_parent_has_children() {
+        let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+        let span = "00f067aa0ba902b7";
+        let zeros = "0".repeat(32);
+        let table = [
+            (format!("00-{trace}-{span}-01"), true),
+            (format!("00-{trace}-{span}-00"), true),
+            (format!("01-{trace}-{span}-01-later"), true),
+            (format!("00-{trace}-{span}-01-later"), false),
+            (format!("ff-{trace}-{span}-01"), false),
+            (format!("00-{zeros}-{span}-01"), false),
+            (format!("00-{trace}-{}-01", &zeros[..16]), false),
+            (format!("00-{}-{span}-01", trace.to_uppercase()), false),
+            (format!("00-{trace}-{span}"), false),
+            (format!("0-{trace}-{span}-01"), false),
+            (String::new(), false),
+        ];
+        for (parent, valid) in table {
+            let child = child_of(&parent, 0xa);
+            assert_eq!(child.is_some(), valid, "{parent}");
+            if let Some(child) = child {
+                assert_eq!(child[..53], format!("00-{trace}-000000000000000a-"), "{parent}");
+            }
+        }
+        assert_ne!(span_id(), 0);
+    }
+}
