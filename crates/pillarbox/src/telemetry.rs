@@ -315,14 +315,11 @@ mod tests {
     use super::*;
     use crate::attempt::run;
     use crate::builder::RuntimeBuilder;
-    use crate::context::fixture::delivery;
+    use crate::context::States;
+    use crate::context::fixture::{delivery, scope};
     use crate::extract::Raw;
     use crate::failure::{Handled, HandlerResult};
     use crate::witness::Witness;
-
-    fn telemetry() -> Telemetry {
-        Telemetry::new(&StoreId::new("shop").unwrap())
-    }
 
     fn message() -> Message {
         Message::new("order.created", "canary").header("token", "canary").correlation_id("request-42")
@@ -347,7 +344,8 @@ mod tests {
     fn each_line_has_its_level_its_fields_and_the_store_and_no_content() {
         let witness = Witness::default();
         let watch = witness.watch();
-        let (telemetry, message) = (telemetry(), message());
+        let (scope, message) = (scope(States::default()), message());
+        let telemetry = &scope.telemetry;
         telemetry.enqueued(&message);
         telemetry.claimed(3);
         telemetry.reaped(&Reaped { released: 2, lost: 1, expired: 0, next: None });

@@ -134,6 +134,7 @@ fn span_id() -> u64 {
 mod tests {
     use super::*;
     use crate::context::fixture::context;
+    use crate::witness::Witness;
 
     const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
@@ -177,6 +178,42 @@ mod tests {
         let message = handling(&cx, async { inherit(Message::new("mail.send", "")) }).await;
         assert_eq!(message.get_causation_id(), Some(cx.message_id().to_string().as_str()));
         assert!(message.get_headers().is_empty() && message.get_correlation_id().is_none());
+    }
+
+    thread_local! {
+        static SPAN: std::cell::Cell<Option<&'static str>> = const { std::cell::Cell::new(None) };
+    }
+
+    /// Knows a trace only on the thread of the test that began one.
+    struct OfThread;
+
+    impl Propagator for OfThread {
+        fn current(&self) -> Vec<(String, String)> {
+            SPAN.get().map(|span| (TRACEPARENT.to_owned(), span.to_owned())).into_iter().collect()
+        }
+
+        fn resume(&self, headers: &BTreeMap<String, String>) -> Span {
+            tracing::info_span!(target: TARGET, "resumed", traceparent = headers[TRACEPARENT])
+        }
+    }
+
+    #[tokio::test]
+    async fn a_propagator_says_which_trace_is_current_and_continues_that_of_a_message() {
+        propagate_with(OfThread);
+        assert!(!propagate_with(OfThread), "the first one stays");
+        SPAN.set(Some("of the web request"));
+        let message = inherit(Message::new("order.created", ""));
+        assert_eq!(message.get_headers()[TRACEPARENT], "of the web request");
+        let nested = handling(&context(cause()), async { inherit(Message::new("mail.send", "")) }).await;
+        assert_eq!(nested.get_headers()[TRACEPARENT], "of the web request");
+        assert_eq!(inherit(cause()).get_headers()[TRACEPARENT], PARENT);
+
+        let witness = Witness::default();
+        let watch = witness.watch();
+        drop(span_of(&context(message), "order.created"));
+        drop(watch);
+        assert_eq!(witness.lines()[0], "INFO span resumed traceparent=\"of the web request\"");
+        assert!(witness.lines()[1].starts_with("INFO span handle "));
     }
 
     #[test]
