@@ -90,7 +90,8 @@ impl<T> std::fmt::Debug for Registered<T> {
     }
 }
 
-#[cfg(all(test, feature = "metrics"))]
+#[cfg(test)]
+#[cfg(feature = "metrics")]
 mod tests {
     use std::collections::BTreeMap;
     use std::sync::atomic::{AtomicU64, Ordering};

@@ -192,8 +192,8 @@ fn events_and_messages_are_enqueued_alike() -> Result<(), EventError> {
 /// OBX-056: a boxed error is no error of its own, but whatever can be shown can be a reason.
 #[test]
 fn any_error_can_be_a_failure() {
-    let boxed: Box<dyn std::error::Error + Send + Sync> = "away".into();
-    let failed: HandlerResult = Err(boxed).map_err(Failure::retry);
+    let boxed: Result<(), Box<dyn std::error::Error + Send + Sync>> = Err("away".into());
+    let failed: HandlerResult = boxed.map_err(Failure::retry);
     assert_eq!(failed.unwrap_err().reason(), "away");
     let failed: HandlerResult = "x".parse::<u8>().map(|_| ()).map_err(Failure::from);
     assert_eq!(failed.unwrap_err().kind(), FailureKind::Retry);
