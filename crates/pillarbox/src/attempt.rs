@@ -1,17 +1,20 @@
 //! One attempt, whatever happens in it: interceptors, handler, panics, and time running out.
 
+mod bounds;
+
 use std::time::{Duration, Instant};
 
 use pillarbox_core::AttemptEnd;
 use tracing::Instrument;
 
 use crate::batch::{Batch, ErasedBatchHandler};
-use crate::bounds::{contained, limited};
 use crate::context::Context;
 use crate::failure::{Failure, FailureKind, HandlerResult};
 use crate::handler::ErasedHandler;
 use crate::plan::{Plan, PlannedRoute, RouteHandler};
 use crate::{telemetry, trace};
+
+use bounds::{contained, limited};
 
 /// How long the after-interceptors of an attempt may take together. Longer would wear out a lease for a mere hook.
 const AFTER_TIME_MAX: Duration = Duration::from_secs(5);

@@ -7,7 +7,6 @@ use serde::Serialize;
 ///
 /// ```
 /// use pillarbox::prelude::*;
-/// use serde::{Deserialize, Serialize};
 ///
 /// #[derive(Serialize, Deserialize)]
 /// struct OrderCreated { id: i64 }

@@ -3,6 +3,9 @@
 //! Log lines go through `tracing` with target `pillarbox`; metrics through the facade `metrics`, with feature `metrics`.
 //! The recorder must be installed before the runtime starts. `docs/telemetry.md` has a table of all names.
 
+#[cfg(test)]
+pub(crate) mod witness;
+
 use std::time::Duration;
 
 use pillarbox_core::outbox::AttemptEnd;
@@ -312,6 +315,7 @@ pub(crate) fn panicked_late(text: &str) {
 mod tests {
     use std::sync::Arc;
 
+    use super::witness::Witness;
     use super::*;
     use crate::attempt::run;
     use crate::builder::RuntimeBuilder;
@@ -319,7 +323,6 @@ mod tests {
     use crate::context::fixture::{delivery, scope};
     use crate::extract::Raw;
     use crate::failure::{Handled, HandlerResult};
-    use crate::witness::Witness;
 
     fn message() -> Message {
         Message::new("order.created", "canary").header("token", "canary").correlation_id("request-42")

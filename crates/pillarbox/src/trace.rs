@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 
 use pillarbox_core::Message;
@@ -19,7 +20,8 @@ pub const TRACESTATE: &str = "tracestate";
 
 /// Knows the trace that the current code belongs to, for example from OpenTelemetry.
 ///
-/// Without one, a trace is carried from a handled message to those that its handler enqueues, no further.
+/// Without one, a trace is carried from a handled message to those that its handler enqueues, no further. A propagator
+/// that panics is logged and costs the trace, nothing else.
 pub trait Propagator: Send + Sync + 'static {
     /// The headers of the trace that is current now; none outside of any.
     fn current(&self) -> Vec<(String, String)>;
@@ -47,7 +49,9 @@ pub(crate) fn handling<F: Future>(cx: &Context, attempt: F) -> impl Future<Outpu
 /// Fills in what a message does not say itself: the current trace, and in a handler the correlation and the cause.
 pub(crate) fn inherit(message: Message) -> Message {
     let message = match PROPAGATOR.get() {
-        Some(propagator) if !is_traced(&message) => traced(message, propagator.current()),
+        Some(propagator) if !is_traced(&message) => {
+            message.headers(unless_it_panics(|| propagator.current()).unwrap_or_default())
+        }
         _ => message,
     };
     match CURRENT.try_with(Context::clone) {
@@ -81,7 +85,16 @@ pub(crate) fn span_of_batch(first: &Context, route: &str, count: usize) -> Span 
 fn resumed(cx: &Context) -> Option<Span> {
     let headers = cx.message().get_headers();
     let propagator = PROPAGATOR.get().filter(|_| headers.contains_key(TRACEPARENT))?;
-    Some(propagator.resume(headers))
+    unless_it_panics(|| propagator.resume(headers))
+}
+
+/// A trace that cannot be told must not cost the message.
+fn unless_it_panics<T>(told: impl FnOnce() -> T) -> Option<T> {
+    let told = catch_unwind(AssertUnwindSafe(told));
+    if told.is_err() {
+        tracing::error!(target: TARGET, "the propagator of traces panicked");
+    }
+    told.ok()
 }
 
 fn caused_by(message: Message, cause: &Message) -> Message {
@@ -97,7 +110,7 @@ fn caused_by(message: Message, cause: &Message) -> Message {
     match headers.get(TRACEPARENT).and_then(|parent| child_of(parent, span_id())) {
         Some(child) if !is_traced(&message) => {
             let state = headers.get(TRACESTATE).map(|state| (TRACESTATE.to_owned(), state.clone()));
-            traced(message, [(TRACEPARENT.to_owned(), child)].into_iter().chain(state))
+            message.header(TRACEPARENT, child).headers(state)
         }
         _ => message,
     }
@@ -105,10 +118,6 @@ fn caused_by(message: Message, cause: &Message) -> Message {
 
 fn is_traced(message: &Message) -> bool {
     message.get_headers().contains_key(TRACEPARENT)
-}
-
-fn traced(message: Message, headers: impl IntoIterator<Item = (String, String)>) -> Message {
-    message.headers(headers)
 }
 
 /// A new span of the same trace, or nothing when the header is not one that we understand.
@@ -134,7 +143,7 @@ fn span_id() -> u64 {
 mod tests {
     use super::*;
     use crate::context::fixture::context;
-    use crate::witness::Witness;
+    use crate::telemetry::witness::Witness;
 
     const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
@@ -189,10 +198,12 @@ mod tests {
 
     impl Propagator for OfThread {
         fn current(&self) -> Vec<(String, String)> {
+            assert_ne!(SPAN.get(), Some("panic"));
             SPAN.get().map(|span| (TRACEPARENT.to_owned(), span.to_owned())).into_iter().collect()
         }
 
         fn resume(&self, headers: &BTreeMap<String, String>) -> Span {
+            assert_ne!(headers[TRACEPARENT], "panic");
             tracing::info_span!(target: TARGET, "resumed", traceparent = headers[TRACEPARENT])
         }
     }
@@ -214,6 +225,16 @@ mod tests {
         drop(watch);
         assert_eq!(witness.lines()[0], "INFO span resumed traceparent=\"of the web request\"");
         assert!(witness.lines()[1].starts_with("INFO span handle "));
+    }
+
+    /// H30.
+    #[tokio::test]
+    async fn a_propagator_that_panics_costs_the_trace_and_nothing_else() {
+        propagate_with(OfThread);
+        SPAN.set(Some("panic"));
+        let message = handling(&context(cause()), async { inherit(Message::new("mail.send", "")) }).await;
+        assert_eq!(message.get_headers()[TRACEPARENT][..36], PARENT[..36]);
+        assert!(resumed(&context(Message::new("t", "").header(TRACEPARENT, "panic"))).is_none());
     }
 
     #[test]
