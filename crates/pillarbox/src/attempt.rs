@@ -1,21 +1,23 @@
 //! One attempt, whatever happens in it: interceptors, handler, panics, and time running out.
 
-use std::any::Any;
-use std::future::{Future, poll_fn};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::{Pin, pin};
-use std::task::{Poll, ready};
+mod bounds;
+
 use std::time::{Duration, Instant};
 
 use pillarbox_core::AttemptEnd;
-use pillarbox_core::store::BoxFuture;
 use tracing::Instrument;
 
 use crate::batch::{Batch, ErasedBatchHandler};
 use crate::context::Context;
 use crate::failure::{Failure, FailureKind, HandlerResult};
+use crate::handler::ErasedHandler;
 use crate::plan::{Plan, PlannedRoute, RouteHandler};
 use crate::{telemetry, trace};
+
+use bounds::{contained, limited};
+
+/// How long the after-interceptors of an attempt may take together. Longer would wear out a lease for a mere hook.
+const AFTER_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// How an attempt ended, as far as the handler can tell.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,40 +48,27 @@ impl Ended {
     }
 }
 
-/// Runs one attempt. Never panics; returns soon after the route's longest run time at the latest.
+/// Runs one attempt: before-interceptors, handler, after-interceptors. Never panics.
+///
+/// It is over when the route's longest run time is, plus a few seconds for the after-interceptors.
 pub(crate) async fn run(plan: &Plan, route: usize, cx: &Context) -> Ended {
     let route = &plan.routes[route];
     match &route.handler {
         RouteHandler::One(handler) => {
-            let attempt = async {
-                telemetry::handling(cx, &route.name);
-                let started = Instant::now();
-                let mut passed = 0;
-                let work = async {
-                    before(plan, cx, &mut passed).await?;
-                    contained("handler", || handler.call(cx)).await?
-                };
-                let result = limited(route.run_time_max, work, || cx.cancel()).await;
-                let ended = Ended::of(result.unwrap_or_else(|| Err(too_long(route))));
-                after(plan, route, passed, cx, &ended).await;
-                route.meters.handler_took(started.elapsed());
-                telemetry::ended(cx, route, &ended);
-                ended
-            };
             let span = trace::span_of(cx, &route.name);
-            trace::handling(cx, attempt.instrument(span)).await
+            trace::handling(cx, one(plan, route, handler.as_ref(), cx).instrument(span)).await
         }
         RouteHandler::Batch { handler, .. } => {
-            let ended = batch(plan, route, handler.as_ref(), vec![cx.clone()]).await;
-            ended.into_iter().next().unwrap_or_else(|| Ended::of(Err(Failure::retry("the batch was empty"))))
+            let mut ended = many(plan, route, handler.as_ref(), vec![cx.clone()]).await;
+            ended.pop().unwrap_or_else(|| Ended::of(Err(unanswered())))
         }
     }
 }
 
-/// Runs one attempt for each message of a batch; the answers come in their order. Never panics.
+/// Runs one attempt for each message of a batch, together; the answers come in their order. Never panics.
 pub(crate) async fn run_batch(plan: &Plan, route: usize, messages: Vec<Context>) -> Vec<Ended> {
     match &plan.routes[route].handler {
-        RouteHandler::Batch { handler, .. } => batch(plan, &plan.routes[route], handler.as_ref(), messages).await,
+        RouteHandler::Batch { handler, .. } => many(plan, &plan.routes[route], handler.as_ref(), messages).await,
         RouteHandler::One(_) => {
             let mut ended = Vec::with_capacity(messages.len());
             for cx in &messages {
@@ -90,7 +79,23 @@ pub(crate) async fn run_batch(plan: &Plan, route: usize, messages: Vec<Context>)
     }
 }
 
-async fn batch(
+async fn one(plan: &Plan, route: &PlannedRoute, handler: &dyn ErasedHandler, cx: &Context) -> Ended {
+    telemetry::handling(cx, &route.name);
+    let started = Instant::now();
+    let mut passed = 0;
+    let work = async {
+        before(plan, cx, &mut passed).await?;
+        contained("handler", || handler.call(cx)).await?
+    };
+    let result = limited(route.run_time_max, work, || cx.cancel()).await;
+    let ended = Ended::of(result.unwrap_or_else(|| Err(too_long(route))));
+    after(plan, cx, passed, &ended).await;
+    route.meters.handler_took(started.elapsed());
+    telemetry::ended(cx, route, &ended);
+    ended
+}
+
+async fn many(
     plan: &Plan,
     route: &PlannedRoute,
     handler: &dyn ErasedBatchHandler,
@@ -98,46 +103,44 @@ async fn batch(
 ) -> Vec<Ended> {
     let started = Instant::now();
     let mut passed = vec![0; messages.len()];
-    let mut ended: Vec<Option<Ended>> = Vec::with_capacity(messages.len());
-    for (cx, passed) in messages.iter().zip(&mut passed) {
-        telemetry::handling(cx, &route.name);
-        let work = trace::handling(cx, before(plan, cx, passed));
-        let result = limited(route.run_time_max, work, || cx.cancel()).await;
-        ended.push(result.unwrap_or_else(|| Err(too_long(route))).err().map(|failure| Ended::of(Err(failure))));
-    }
-
-    let ready: Vec<_> =
-        messages.iter().zip(&ended).filter(|(_, ended)| ended.is_none()).map(|(cx, _)| cx.clone()).collect();
-    let mut answers = answers(route, handler, ready).await.into_iter();
+    let mut results: Vec<Option<HandlerResult>> = std::iter::repeat_with(|| None).take(messages.len()).collect();
+    let work = async {
+        for ((cx, passed), result) in messages.iter().zip(&mut passed).zip(&mut results) {
+            telemetry::handling(cx, &route.name);
+            *result = trace::handling(cx, before(plan, cx, passed)).await.err().map(Err);
+        }
+        let open = messages.iter().zip(&results).filter(|(_, result)| result.is_none());
+        let open: Vec<_> = open.map(|(cx, _)| cx.clone()).collect();
+        let mut answers = answers(route, handler, open).await.into_iter();
+        for result in results.iter_mut().filter(|result| result.is_none()) {
+            *result = answers.next();
+        }
+    };
+    let cancel = || messages.iter().for_each(Context::cancel);
+    let in_time = limited(route.run_time_max, work, cancel).await.is_some();
     route.meters.handler_took(started.elapsed());
 
-    let mut answered = Vec::with_capacity(messages.len());
-    for ((cx, passed), ended) in messages.iter().zip(passed).zip(ended) {
-        let unanswered = || Err(Failure::retry("the batch handler gave no answer for it"));
-        let ended = ended.unwrap_or_else(|| Ended::of(answers.next().unwrap_or_else(unanswered)));
-        trace::handling(cx, after(plan, route, passed, cx, &ended)).await;
-        telemetry::ended(cx, route, &ended);
-        answered.push(ended);
+    let missing = || if in_time { unanswered() } else { too_long(route) };
+    let mut ended = Vec::with_capacity(messages.len());
+    for ((cx, passed), result) in messages.iter().zip(passed).zip(results) {
+        let end = Ended::of(result.unwrap_or_else(|| Err(missing())));
+        trace::handling(cx, after(plan, cx, passed, &end)).await;
+        telemetry::ended(cx, route, &end);
+        ended.push(end);
     }
-    answered
+    ended
 }
 
-/// The handler's answers for those messages that the interceptors let pass.
-async fn answers(route: &PlannedRoute, handler: &dyn ErasedBatchHandler, ready: Vec<Context>) -> Vec<HandlerResult> {
-    let count = ready.len();
-    if count == 0 {
-        return Vec::new();
+/// What the handler says to those messages that the interceptors let pass.
+async fn answers(route: &PlannedRoute, handler: &dyn ErasedBatchHandler, open: Vec<Context>) -> Vec<HandlerResult> {
+    let Some(first) = open.first() else { return Vec::new() };
+    let count = open.len();
+    let span = trace::span_of_batch(first, &route.name, count);
+    let work = contained("handler", move || handler.call(Batch::new(open))).instrument(span);
+    match work.await.and_then(std::convert::identity) {
+        Ok(outcome) => outcome.into_results(),
+        Err(failure) => std::iter::repeat_with(|| Err(failure.repeated())).take(count).collect(),
     }
-    let cancel = || ready.iter().for_each(Context::cancel);
-    let span = trace::span_of_batch(&ready[0], &route.name, count);
-    let batch = Batch::new(ready.clone());
-    let work = async { contained("handler", move || handler.call(batch)).await? }.instrument(span);
-    let failure = match limited(route.run_time_max, work, cancel).await {
-        Some(Ok(outcome)) => return outcome.into_results(count),
-        Some(Err(failure)) => failure,
-        None => too_long(route),
-    };
-    std::iter::repeat_with(|| Err(failure.repeated())).take(count).collect()
 }
 
 /// Runs the befores in order, and counts those that let the message pass.
@@ -150,7 +153,7 @@ async fn before(plan: &Plan, cx: &Context, passed: &mut usize) -> HandlerResult 
 }
 
 /// Runs the afters of those that let the message pass, in reverse. What goes wrong in them is only logged.
-async fn after(plan: &Plan, route: &PlannedRoute, passed: usize, cx: &Context, ended: &Ended) {
+async fn after(plan: &Plan, cx: &Context, passed: usize, ended: &Ended) {
     if passed == 0 {
         return;
     }
@@ -162,8 +165,8 @@ async fn after(plan: &Plan, route: &PlannedRoute, passed: usize, cx: &Context, e
             }
         }
     };
-    if limited(route.run_time_max, work, || ()).await.is_none() {
-        telemetry::after_failed(cx, &too_long(route));
+    if limited(AFTER_TIME_MAX, work, || ()).await.is_none() {
+        telemetry::after_failed(cx, &Failure::retry(format!("ran longer than {AFTER_TIME_MAX:?}")));
     }
 }
 
@@ -171,86 +174,10 @@ fn too_long(route: &PlannedRoute) -> Failure {
     Failure::retry(format!("ran longer than {:?}", route.run_time_max))
 }
 
-/// Waits for the work up to the limit. When time is up, `late` is called before the work is dropped.
-///
-/// No timer is set for work that is done when it is first polled: most handlers of a fast queue are.
-async fn limited<T>(limit: Duration, work: impl Future<Output = T>, late: impl FnOnce()) -> Option<T> {
-    let mut work = pin!(work);
-    let mut timer = None;
-    let done = poll_fn(|task| {
-        if let Poll::Ready(value) = work.as_mut().poll(task) {
-            return Poll::Ready(Some(value));
-        }
-        // Unconstrained: work that never tires must not keep the timer from being looked at.
-        let timer = timer.get_or_insert_with(|| Box::pin(tokio::task::unconstrained(tokio::time::sleep(limit))));
-        ready!(timer.as_mut().poll(task));
-        Poll::Ready(None)
-    })
-    .await;
-    if done.is_none() {
-        late();
-    }
-    done
-}
-
-/// Begins and awaits something of the user's; a panic in it, also while it is dropped, is a failure and no more.
-async fn contained<'a, T>(
-    who: &'static str,
-    begin: impl FnOnce() -> Result<BoxFuture<'a, T>, Failure>,
-) -> Result<T, Failure> {
-    let panicked = |panic| Failure::retry(format!("{who} panicked: {}", text_of(panic)));
-    let work = catch_unwind(AssertUnwindSafe(begin)).map_err(panicked)??;
-    Contained(Some(work)).await.map_err(panicked)
-}
-
-struct Contained<'a, T>(Option<BoxFuture<'a, T>>);
-
-impl<T> Future for Contained<'_, T> {
-    type Output = Result<T, Box<dyn Any + Send>>;
-
-    fn poll(mut self: Pin<&mut Self>, task: &mut std::task::Context<'_>) -> Poll<Self::Output> {
-        let Some(work) = self.0.as_mut() else { return Poll::Pending };
-        match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(task))) {
-            Ok(poll) => poll.map(Ok),
-            Err(panic) => Poll::Ready(Err(panic)),
-        }
-    }
-}
-
-impl<T> Drop for Contained<'_, T> {
-    fn drop(&mut self) {
-        let work = self.0.take();
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(work))) {
-            telemetry::panicked_late(&text_of(panic));
-        }
-    }
-}
-
-/// What a panic said, if it said something.
-fn text_of(panic: Box<dyn Any + Send>) -> String {
-    let text = match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
-        (Some(text), _) => (*text).to_owned(),
-        (_, Some(text)) => text.clone(),
-        _ => "without a text".to_owned(),
-    };
-    // What was thrown may itself panic when it is dropped, and so on; a leak is the lesser evil.
-    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
-        std::mem::forget(again);
-    }
-    text
+/// For a handler whose outcome has fewer answers than its batch had messages.
+fn unanswered() -> Failure {
+    Failure::retry("the batch handler gave no answer for it")
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Workers are tasks of a runtime with many threads.
-    #[test]
-    fn attempts_are_send() {
-        fn is_send<T: Send>(_: &dyn Fn(T)) {}
-        fn of<'a, F: Future + Send>(_: impl Fn(&'a Plan, &'a Context) -> F) {}
-        of(|plan, cx| run(plan, 0, cx));
-        of(|plan, cx| run_batch(plan, 0, vec![cx.clone()]));
-        is_send::<Plan>(&drop);
-    }
-}
+mod tests;

@@ -100,11 +100,15 @@ impl BatchOutcome {
         }
     }
 
-    /// One answer per message, whatever the handler gave: a message without an answer is tried again.
-    pub(crate) fn into_results(self, count: usize) -> Vec<HandlerResult> {
-        let mut results = self.0;
-        results.resize_with(count, || Err(Failure::retry("the batch handler gave no answer for it")));
-        results
+    pub(crate) fn into_results(self) -> Vec<HandlerResult> {
+        self.0
+    }
+}
+
+/// Answers in the order of the batch. A message without an answer is tried again.
+impl FromIterator<HandlerResult> for BatchOutcome {
+    fn from_iter<I: IntoIterator<Item = HandlerResult>>(results: I) -> Self {
+        Self(results.into_iter().collect())
     }
 }
 

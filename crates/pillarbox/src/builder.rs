@@ -219,6 +219,7 @@ impl RuntimeBuilder {
         for route in &self.routes {
             note(self.check_route(route));
         }
+        note(check_names(&self.routes));
         for name in &self.doubled_states {
             note(Err(Problem::malformed("state", format!("`{name}` was registered more than once")).into()));
         }
@@ -252,12 +253,28 @@ impl RuntimeBuilder {
     }
 }
 
+/// Names stand in metrics: two routes of one name could not be told apart.
+fn check_names(routes: &[HandledRoute]) -> Result<(), Invalid> {
+    let mut problems = Vec::new();
+    for (index, route) in routes.iter().enumerate() {
+        let draft = &route.draft;
+        // Of two routes for the same messages the table has complained already.
+        let is_twin = |other: &&HandledRoute| other.draft.name == draft.name && other.draft.selector != draft.selector;
+        if draft.name.is_empty() && draft.selector.validate().is_ok() {
+            problems.push(Problem::empty("name"));
+        } else if let Some(twin) = routes[..index].iter().find(is_twin) {
+            let (name, one, other) = (&draft.name, &twin.draft.selector, &draft.selector);
+            problems.push(Problem::malformed("name", format!("`{name}` is used for {one} and for {other}")));
+        }
+    }
+    Invalid::unless_empty(problems)
+}
+
 fn planned(route: HandledRoute, config: &Config, store_id: &StoreId) -> PlannedRoute {
     let HandledRoute { draft, handler, needs: _ } = route;
-    let name = draft.name.unwrap_or_else(|| draft.selector.to_string());
     PlannedRoute {
-        meters: RouteMeters::new(store_id, &name),
-        name,
+        meters: RouteMeters::new(store_id, &draft.name),
+        name: draft.name,
         handler,
         concurrency_max: draft.concurrency_max,
         run_time_max: draft.run_time_max.unwrap_or(config.run_time_max),
@@ -273,5 +290,125 @@ impl fmt::Debug for RuntimeBuilder {
             .field("states", &self.states)
             .field("config", &self.config)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pillarbox_core::Message;
+
+    use super::*;
+    use crate::batch::Batch;
+    use crate::extract::{Raw, State};
+    use crate::failure::Handled;
+
+    fn plan(builder: RuntimeBuilder) -> Result<Plan, Invalid> {
+        builder.into_plan(StoreId::new("shop").unwrap())
+    }
+
+    async fn nothing(_: Raw) -> HandlerResult {
+        Handled::done()
+    }
+
+    enum Kind {
+        Order,
+    }
+
+    impl TypeName for Kind {
+        fn type_name(&self) -> &str {
+            match self {
+                Self::Order => "Order",
+            }
+        }
+    }
+
+    /// OBX-054, HOT-17, HOT-18.
+    #[test]
+    fn a_message_goes_to_the_route_of_its_topic_or_types() {
+        let builder = RuntimeBuilder::new()
+            .on_topic("order.created", nothing)
+            .on_topic("order.*", nothing)
+            .on_type(Kind::Order, "shipped", nothing)
+            .on_message_type("shipped", nothing)
+            .on_batch("audit.**", 10, async |_: Batch| Ok(()));
+        let plan = plan(builder).unwrap();
+        let shipped = || Message::new("order.shipped", "").message_type("shipped");
+        let table = [
+            (Message::new("order.created", ""), Some("order.created")),
+            (Message::new("order.lost", ""), Some("order.*")),
+            (shipped().aggregate_type(Kind::Order), Some("Order/shipped")),
+            (shipped(), Some("__GLOBAL__/shipped")),
+            (shipped().aggregate_type("Parcel"), Some("order.*")),
+            (Message::new("audit", ""), Some("audit.**")),
+            (Message::new("payment", ""), None),
+        ];
+        for (message, name) in table {
+            let route = plan.route_of(&message).map(|route| plan.routes[route].name.as_str());
+            assert_eq!(route, name, "{message:?}");
+        }
+    }
+
+    /// HOT-18: and whatever else is wrong is named in the same breath.
+    #[test]
+    fn every_problem_is_named_at_once() {
+        let builder = RuntimeBuilder::new()
+            .worker_count(0)
+            .lease(Duration::ZERO)
+            .state(1_u8)
+            .state(2_u8)
+            .on_topic("", nothing)
+            .on_type("Order", "created", nothing)
+            .on_type("Order", "created", nothing)
+            .on_batch("audit", 0, async |_: Batch, _: State<String>| Ok(()))
+            .on_topic("mail", async |_: State<u16>| Ok(()))
+            .route(Route::topic("one").name("same").concurrency_max(0).to(nothing))
+            .route(Route::topic("two").name("same").run_time_max(Duration::ZERO).to(nothing))
+            .route(Route::topic("three").name("").to(nothing));
+        let invalid = plan(builder).unwrap_err();
+        let problems: Vec<_> = invalid.problems().iter().map(ToString::to_string).collect();
+        let starts = [
+            "worker_count must be 1 to 10000",
+            "lease must be",
+            "topic must not be empty",
+            "route 2 (type `created` of `Order`) and 3 (type `created` of `Order`)",
+            "size_max must be 1 to",
+            "state `alloc::string::String` is taken by the handler of topic `audit`",
+            "state `u16` is taken by the handler of topic `mail` but not registered",
+            "concurrency_max must be 1 to",
+            "run_time_max must be 1ms to",
+            "name `same` is used for topic `one` and for topic `two`",
+            "name must not be empty",
+            "state `u8` was registered more than once",
+        ];
+        assert_eq!(problems.len(), starts.len(), "{problems:#?}");
+        for (problem, start) in problems.iter().zip(starts) {
+            assert!(problem.starts_with(start), "{problem}");
+        }
+    }
+
+    #[test]
+    fn a_route_has_its_own_settings_or_those_of_the_runtime() {
+        let (second, minute) = (Duration::from_secs(1), Duration::from_secs(60));
+        let own =
+            Route::topic("own").concurrency_max(2).run_time_max(second).retry(RetryPolicy::default().attempts_max(1));
+        let builder = RuntimeBuilder::new()
+            .run_time_max(minute)
+            .retry(RetryPolicy::default().attempts_max(3))
+            .on_topic("plain", nothing)
+            .route(own.to(nothing));
+        let plan = plan(builder).unwrap();
+        let settings = plan.routes.iter().map(|route| {
+            let attempts_max = (1..).find(|attempts| route.retry.is_exhausted(*attempts));
+            (route.concurrency_max, route.run_time_max, attempts_max)
+        });
+        assert_eq!(settings.collect::<Vec<_>>(), [(None, minute, Some(3)), (Some(2), second, Some(1))]);
+        assert!(format!("{plan:?}").contains(r#"routes: ["plain", "own"]"#));
+    }
+
+    #[test]
+    fn a_runtime_may_have_no_handlers() {
+        let plan = plan(RuntimeBuilder::new().unknown_topics(UnknownTopics::Leave)).unwrap();
+        assert_eq!(plan.route_of(&Message::new("t", "")), None);
+        assert_eq!(plan.unknown_topics, UnknownTopics::Leave);
     }
 }

@@ -142,3 +142,64 @@ pub(crate) fn time_within(
         problems.push(Problem::out_of_range(field, u64::try_from(missed.as_millis()).unwrap_or(u64::MAX), complaint));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// HOT-07, HOT-09.
+    #[test]
+    fn the_defaults_are_the_contract() {
+        let config = Config::default();
+        assert!(config.validate().is_ok());
+        assert_eq!((config.worker_count, config.hot_capacity, config.cold_capacity), (4, 1000, 1000));
+        assert_eq!((config.claim_limit, config.store_call_count), (200, 2));
+        assert_eq!((config.lease, config.run_time_max), (Duration::from_secs(30), Duration::from_secs(300)));
+        assert_eq!(config.unknown_topics, UnknownTopics::Retry);
+    }
+
+    #[test]
+    fn every_setting_out_of_range_is_named() {
+        let config = Config {
+            worker_count: 0,
+            hot_capacity: usize::MAX,
+            cold_capacity: 0,
+            claim_limit: 0,
+            lease: Duration::ZERO,
+            run_time_max: Duration::ZERO,
+            poll_interval: Duration::ZERO,
+            idle_interval: Duration::MAX,
+            reap_interval: Duration::ZERO,
+            purge_interval: Duration::ZERO,
+            store_call_count: 0,
+            settle_interval: Duration::MAX,
+            pause_first: Duration::from_secs(60),
+            pause_max: Duration::ZERO,
+            ..Config::default()
+        };
+        let invalid = config.validate().unwrap_err();
+        let mut fields: Vec<_> = invalid.problems().iter().map(Problem::field).collect();
+        fields.sort_unstable();
+        let mut expected = [
+            "worker_count",
+            "hot_capacity",
+            "cold_capacity",
+            "claim_limit",
+            "lease",
+            "run_time_max",
+            "poll_interval",
+            "idle_interval",
+            "reap_interval",
+            "purge_interval",
+            "store_call_count",
+            "settle_interval",
+            "pause_first",
+            "pause_max",
+        ];
+        expected.sort_unstable();
+        assert_eq!(fields, expected);
+        let text = invalid.to_string();
+        assert!(text.contains("worker_count must be 1 to 10000, is 0"), "{text}");
+        assert!(text.contains("lease must be 100ms to 86400s, is 0ns"), "{text}");
+    }
+}

@@ -110,10 +110,6 @@ impl Context {
         self.0.scope.states.get()
     }
 
-    pub(crate) fn scope(&self) -> &Arc<Scope> {
-        &self.0.scope
-    }
-
     pub(crate) fn cancel(&self) {
         self.cancellation().cancel();
     }
@@ -161,5 +157,84 @@ impl States {
 impl fmt::Debug for States {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "States({})", self.0.len())
+    }
+}
+
+/// Contexts for the tests of this crate.
+#[cfg(test)]
+pub(crate) mod fixture {
+    use super::*;
+
+    pub(crate) fn scope(states: States) -> Arc<Scope> {
+        let store_id = StoreId::new("shop").unwrap();
+        let telemetry = Telemetry::new(&store_id);
+        Arc::new(Scope { store_id, token: CancellationToken::new(), states, telemetry })
+    }
+
+    pub(crate) fn delivery(message: Message) -> Delivery {
+        let created_at = SystemTime::UNIX_EPOCH;
+        let (work_id, last_error) = (WorkId::from_i64(7), Some("timed out".to_owned()));
+        Delivery { message, work_id, attempt: 2, lost_lease_count: 1, created_at, last_error }
+    }
+
+    pub(crate) fn context(message: Message) -> Context {
+        Context::new(delivery(message), scope(States::default()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fixture::{context, delivery, scope};
+    use super::*;
+
+    /// OBX-057: the handler is given the whole message.
+    #[test]
+    fn a_context_tells_everything_about_its_message() {
+        let message = Message::new("order.created", "1").header("region", "eu").key("k");
+        let cx = context(message.clone());
+        assert_eq!(cx.message(), &message);
+        assert_eq!(cx.message_id(), message.id());
+        assert_eq!(cx.topic(), "order.created");
+        assert_eq!(&cx.payload()[..], b"1");
+        assert_eq!((cx.header("region"), cx.header("Region")), (Some("eu"), None));
+        assert_eq!((cx.attempt(), cx.lost_lease_count()), (2, 1));
+        assert_eq!(cx.created_at(), SystemTime::UNIX_EPOCH);
+        assert_eq!(cx.last_error(), Some("timed out"));
+        assert_eq!(cx.store_id().as_str(), "shop");
+        assert_eq!(cx.work_id(), WorkId::from_i64(7));
+        assert_eq!(cx.idempotency_key(), message.id().to_string());
+    }
+
+    /// OBX-057.
+    #[test]
+    fn the_token_is_cancelled_alone_or_with_the_runtime() {
+        let scope = scope(States::default());
+        let [one, other] = [1, 2].map(|_| Context::new(delivery(Message::new("t", "")), Arc::clone(&scope)));
+        let seen = one.cancellation().clone();
+        one.cancel();
+        assert!(seen.is_cancelled() && !other.cancellation().is_cancelled());
+        scope.token.cancel();
+        assert!(other.cancellation().is_cancelled());
+        let late = Context::new(delivery(Message::new("t", "")), scope);
+        assert!(late.cancellation().is_cancelled());
+    }
+
+    #[test]
+    fn states_are_found_by_their_type() {
+        let mut states = States::default();
+        assert!(states.insert(7_u8));
+        assert!(states.insert("seven".to_owned()));
+        assert!(!states.insert(8_u8));
+        let cx = Context::new(delivery(Message::new("t", "")), scope(states));
+        assert_eq!(cx.state::<u8>().as_deref(), Some(&8));
+        assert_eq!(cx.state::<String>().unwrap().as_str(), "seven");
+        assert_eq!(cx.state::<u16>(), None);
+    }
+
+    /// H54.
+    #[test]
+    fn no_debug_text_shows_content() {
+        let cx = context(Message::new("t", "canary").header("token", "canary"));
+        assert!(!format!("{cx:?}").contains("canary"));
     }
 }

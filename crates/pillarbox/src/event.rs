@@ -7,7 +7,6 @@ use serde::Serialize;
 ///
 /// ```
 /// use pillarbox::prelude::*;
-/// use serde::{Deserialize, Serialize};
 ///
 /// #[derive(Serialize, Deserialize)]
 /// struct OrderCreated { id: i64 }
@@ -138,5 +137,109 @@ impl EventError {
 impl From<EventError> for StoreError {
     fn from(error: EventError) -> Self {
         Self::rejected(error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    #[derive(Serialize)]
+    struct OrderChanged {
+        id: i64,
+        #[serde(skip)]
+        change: Change,
+    }
+
+    #[derive(Clone, Copy)]
+    enum Change {
+        Created,
+        Shipped,
+    }
+
+    impl TypeName for Change {
+        fn type_name(&self) -> &str {
+            match self {
+                Self::Created => "created",
+                Self::Shipped => "shipped",
+            }
+        }
+    }
+
+    enum Kind {
+        Order,
+    }
+
+    impl TypeName for Kind {
+        fn type_name(&self) -> &str {
+            match self {
+                Self::Order => "Order",
+            }
+        }
+    }
+
+    impl Event for OrderChanged {
+        const TOPIC: &'static str = "order.changed";
+
+        fn message_type(&self) -> Option<&str> {
+            Some(self.change.type_name())
+        }
+
+        fn aggregate(&self) -> Option<Aggregate> {
+            Some(Aggregate::new(Kind::Order, self.id))
+        }
+
+        fn key(&self) -> Option<String> {
+            Some(format!("order-{}", self.id))
+        }
+    }
+
+    /// HOT-17.
+    #[test]
+    fn enums_name_message_and_aggregate_types() {
+        for (change, name) in [(Change::Created, "created"), (Change::Shipped, "shipped")] {
+            let event = OrderChanged { id: 7, change };
+            let message = (&event).into_message().unwrap();
+            assert_eq!(message.topic(), "order.changed");
+            assert_eq!(message.get_message_type(), Some(name));
+            assert_eq!((message.get_aggregate_type(), message.get_aggregate_id()), ("Order", Some("7")));
+            assert_eq!(message.get_key(), Some("order-7"));
+            assert_eq!(message.get_content_type(), Some("application/json"));
+            assert_eq!(&message.payload()[..], br#"{"id":7}"#);
+            let plain = Message::new("t", "").message_type(change).aggregate_type(Kind::Order);
+            assert_eq!((plain.get_message_type(), plain.get_aggregate_type()), (Some(name), "Order"));
+        }
+    }
+
+    #[test]
+    fn a_topic_is_enough_for_an_event() {
+        #[derive(Serialize)]
+        struct Ping;
+        impl Event for Ping {
+            const TOPIC: &'static str = "ping";
+        }
+        let message = Ping.into_message().unwrap();
+        assert_eq!((message.topic(), message.get_message_type(), message.get_key()), ("ping", None, None));
+    }
+
+    #[test]
+    fn a_message_is_enqueued_as_it_is() {
+        let message = Message::new("t", "payload").key("k");
+        assert_eq!(message.clone().into_message().unwrap(), message);
+    }
+
+    /// H54: serde says which key it refused.
+    #[test]
+    fn an_event_that_is_no_json_is_refused_without_its_content() {
+        #[derive(Serialize)]
+        struct Odd(HashMap<Vec<String>, u8>);
+        impl Event for Odd {
+            const TOPIC: &'static str = "odd";
+        }
+        let error = Odd([(vec!["canary".to_owned()], 1)].into()).into_message().unwrap_err();
+        assert_eq!(error.topic(), "odd");
+        assert!(!format!("{error} {error:?} {}", StoreError::from(error)).contains("canary"));
     }
 }

@@ -326,3 +326,144 @@ fn missing_field(text: &str) -> Option<&str> {
     let is_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '$' | '@');
     (!field.is_empty() && field.len() <= 100 && field.chars().all(is_name)).then_some(field)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use serde::Deserialize;
+
+    use super::*;
+    use crate::context::fixture::context;
+    use crate::failure::FailureKind;
+
+    #[derive(Debug, Deserialize, PartialEq)]
+    #[serde(deny_unknown_fields)]
+    struct Shipped {
+        id: i64,
+        carrier: String,
+        #[serde(default)]
+        kind: Kind,
+    }
+
+    #[derive(Debug, Default, Deserialize, PartialEq)]
+    enum Kind {
+        #[default]
+        Parcel,
+    }
+
+    fn refused(payload: &'static str) -> String {
+        let cx = context(Message::new("order.shipped", payload));
+        let failure = Payload::<Shipped>::from_message(&cx).unwrap_err();
+        assert_eq!(failure.kind(), FailureKind::Dead, "{failure:?}");
+        assert!(!format!("{failure:?}").contains("canary"), "{failure:?}");
+        failure.reason().to_owned()
+    }
+
+    #[test]
+    fn a_payload_is_read_as_json() {
+        let cx = context(Message::new("order.shipped", r#"{"id":1,"carrier":"post"}"#));
+        let payload = Payload::<Shipped>::from_message(&cx).unwrap();
+        assert_eq!(payload.carrier, "post");
+        assert!(!format!("{payload:?}").contains("post"));
+        assert_eq!(payload.into_inner(), Shipped { id: 1, carrier: "post".into(), kind: Kind::Parcel });
+    }
+
+    /// HOT-11, BUS-10, H33, H54: what does not decode is dead at once, and the reason repeats nothing of it.
+    #[test]
+    fn a_payload_that_does_not_decode_is_dead_and_never_quoted() {
+        let table = [
+            (r#"{"id":1}"#, "decode: missing field `carrier`"),
+            (r#"{"id":"canary","carrier":"post"}"#, "decode: invalid type at line 1 column 14"),
+            (r#"{"id":1,"carrier":"post","canary":1}"#, "decode: unknown field at line 1 column 33"),
+            (r#"{"id":1,"carrier":"post","kind":"canary"}"#, "decode: unknown variant at line 1 column 40"),
+            (r#"{"id":1,"id":2,"carrier":"canary"}"#, "decode: duplicate field at line 1 column 12"),
+            (r#""canary""#, "decode: invalid type at line 1 column 8"),
+            ("canary", "decode: is not JSON at line 1 column 1"),
+            (r#"{"id":1,"#, "decode: ends too early at line 1 column 8"),
+            ("", "decode: ends too early at line 1 column 0"),
+        ];
+        for (payload, reason) in table {
+            assert_eq!(refused(payload), reason, "{payload}");
+        }
+    }
+
+    /// H54: a type of the user's may put anything into its error, also something that looks like serde's own words.
+    #[test]
+    fn a_custom_error_is_not_repeated() {
+        #[derive(Debug, Deserialize)]
+        #[serde(try_from = "String")]
+        struct Picky;
+        impl TryFrom<String> for Picky {
+            type Error = String;
+            fn try_from(text: String) -> Result<Self, String> {
+                Err(text)
+            }
+        }
+        for said in ["canary", "missing field `the canary sings`", "missing field ``canary"] {
+            let payload = serde_json::to_vec(said).unwrap();
+            let reason = decode::<Picky>(&payload).unwrap_err().into_reason();
+            assert!(!reason.contains("canary") && reason.starts_with("decode: does not fit at line"), "{reason}");
+        }
+    }
+
+    /// H59: JSON that nests without end is refused, not followed.
+    #[test]
+    fn deep_json_is_refused() {
+        let reason = decode::<serde_json::Value>("[".repeat(100_000).as_bytes()).unwrap_err().into_reason();
+        assert!(reason.starts_with("decode: is not JSON"), "{reason}");
+    }
+
+    /// OBX-057.
+    #[test]
+    fn every_extractor_takes_its_part() {
+        let message = Message::new("order.created", "1")
+            .message_type("created")
+            .aggregate_type("Order")
+            .aggregate_id(1)
+            .key("k")
+            .tenant("t")
+            .correlation_id("c")
+            .causation_id("p")
+            .content_type("text/plain")
+            .header("secret", "canary");
+        let cx = context(message.clone());
+        assert_eq!(*Raw::from_message(&cx).unwrap(), message);
+        let headers = Headers::from_message(&cx).unwrap();
+        assert_eq!(headers.get("secret").map(String::as_str), Some("canary"));
+        assert!(!format!("{headers:?}").contains("canary"));
+        assert_eq!(Attempt::from_message(&cx).unwrap(), Attempt(2));
+        let meta = Meta::from_message(&cx).unwrap();
+        let texts = [
+            (Some(meta.topic()), Some("order.created")),
+            (meta.message_type(), Some("created")),
+            (Some(meta.aggregate_type()), Some("Order")),
+            (meta.aggregate_id(), Some("1")),
+            (meta.key(), Some("k")),
+            (meta.tenant(), Some("t")),
+            (meta.correlation_id(), Some("c")),
+            (meta.causation_id(), Some("p")),
+            (meta.content_type(), Some("text/plain")),
+            (Some(meta.store_id().as_str()), Some("shop")),
+        ];
+        for (given, expected) in texts {
+            assert_eq!(given, expected);
+        }
+        assert_eq!((meta.message_id(), meta.work_id(), meta.attempt()), (message.id(), cx.work_id(), 2));
+        assert_eq!((meta.created_at(), meta.occurred_at()), (SystemTime::UNIX_EPOCH, None));
+        assert!(!format!("{meta:?}").contains("canary"));
+        let token = CancellationToken::from_message(&cx).unwrap();
+        cx.cancel();
+        assert!(token.is_cancelled());
+        assert_eq!(Context::from_message(&cx).unwrap().message_id(), message.id());
+    }
+
+    #[test]
+    fn a_state_that_is_not_there_is_no_fault_of_the_message() {
+        let cx = context(Message::new("t", ""));
+        let failure = State::<HashMap<u8, u8>>::from_message(&cx).unwrap_err();
+        assert_eq!(failure.kind(), FailureKind::Retry);
+        assert_eq!(State::<u8>::needs(), Some(Need::state::<u8>()));
+        assert_eq!(Raw::needs(), None);
+    }
+}

@@ -191,3 +191,74 @@ pub(crate) fn cut(mut reason: String) -> String {
     }
     reason
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("mail was not sent")]
+    struct Outer(#[source] Middle);
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("connection lost: {0}")]
+    struct Middle(#[source] std::io::Error);
+
+    fn by_question_mark() -> HandlerResult {
+        Err(Outer(Middle(std::io::Error::other("reset by peer"))))?;
+        Ok(())
+    }
+
+    /// OBX-056: any error becomes a retry; a source that the text ends with already is not said twice.
+    #[test]
+    fn any_error_is_a_retry_with_its_sources() {
+        let failure = by_question_mark().unwrap_err();
+        assert_eq!(failure.kind(), FailureKind::Retry);
+        assert_eq!(failure.reason(), "mail was not sent: connection lost: reset by peer");
+    }
+
+    #[test]
+    fn every_constructor_says_what_becomes_of_the_message() {
+        let minute = Duration::from_secs(60);
+        let table = [
+            (Handled::retry("why"), FailureKind::Retry, "why"),
+            (Handled::dead("why"), FailureKind::Dead, "why"),
+            (Handled::retry_after(minute, "why"), FailureKind::RetryAfter(minute), "why"),
+            (Handled::again_in(minute), FailureKind::Again(minute), ""),
+            (Handled::unavailable("why"), FailureKind::Unavailable, "why"),
+        ];
+        for (result, kind, reason) in table {
+            let failure = result.unwrap_err();
+            assert_eq!((failure.kind(), failure.reason()), (kind, reason), "{failure:?}");
+        }
+        assert!(Handled::done().is_ok());
+    }
+
+    /// HOT-14.
+    #[test]
+    fn a_reason_has_at_most_4000_characters() {
+        for length in [3999, 4000, 4001, 100_000] {
+            let kept = Failure::retry("ü".repeat(length)).reason().chars().count();
+            assert_eq!(kept, length.min(4000));
+        }
+        let error = Failure::from(std::io::Error::other("ü".repeat(5000)));
+        assert_eq!(error.reason().chars().count(), 4000);
+    }
+
+    #[test]
+    fn a_chain_of_sources_that_never_ends_is_cut() {
+        #[derive(Debug)]
+        struct Ring;
+        impl fmt::Display for Ring {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("ring")
+            }
+        }
+        impl Error for Ring {
+            fn source(&self) -> Option<&(dyn Error + 'static)> {
+                Some(self)
+            }
+        }
+        assert_eq!(Failure::from(Ring).reason(), "ring");
+    }
+}

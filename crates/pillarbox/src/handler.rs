@@ -16,6 +16,33 @@ use crate::failure::{Failure, HandlerResult};
 ///
 /// Implemented for async functions and closures of one to six arguments that each implement [`FromMessage`], and for
 /// every [`MessageHandler`]. `Args` tells these apart and is never written down.
+///
+/// The future of a handler must outlive the call, so an async closure must not capture anything. What a handler needs is
+/// registered as [`State`](crate::extract::State), or cloned for each message by a plain closure:
+///
+/// ```
+/// use std::sync::Arc;
+/// use pillarbox::prelude::*;
+/// # struct Mailer;
+/// # impl Mailer { async fn send(&self, _: &[u8]) -> Result<(), std::io::Error> { Ok(()) } }
+///
+/// fn by_state(builder: RuntimeBuilder, mailer: Mailer) -> RuntimeBuilder {
+///     builder.state(mailer).on_topic("mail.*", async |message: Raw, mailer: State<Mailer>| {
+///         mailer.send(message.payload()).await?;
+///         Ok(())
+///     })
+/// }
+///
+/// fn by_clone(builder: RuntimeBuilder, mailer: Arc<Mailer>) -> RuntimeBuilder {
+///     builder.on_topic("mail.*", move |message: Raw| {
+///         let mailer = Arc::clone(&mailer);
+///         async move {
+///             mailer.send(message.payload()).await?;
+///             Ok(())
+///         }
+///     })
+/// }
+/// ```
 #[diagnostic::on_unimplemented(
     message = "this is not a handler",
     label = "expected an async closure such as `async |order: Payload<Order>, cx: Context| {{ …; Ok(()) }}`",

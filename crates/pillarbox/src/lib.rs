@@ -24,6 +24,11 @@
 //! | where | what |
 //! |---|---|
 //! | [`prelude`] | what most programs need, in one line |
+//! | [`event`] | typed messages: a type that knows its topic |
+//! | [`RuntimeBuilder`], [`Route`] | which handler gets which messages, and how much of the runtime |
+//! | [`handler`], [`extract`], [`batch`] | what handlers are, and what they can take |
+//! | [`Failure`], [`Handled`], [`Interceptor`] | what handlers say, and what runs around them |
+//! | [`telemetry`], [`trace`] | what can be observed, and how traces go on |
 //! | [`connect`] | a store from its address, whatever the database: for tools, workers and administration |
 #![cfg_attr(feature = "sqlite", doc = "| [`sqlite`] | [`SqliteStore`](sqlite::SqliteStore) |")]
 #![cfg_attr(feature = "postgres", doc = "| [`postgres`] | [`PostgresStore`](postgres::PostgresStore) |")]
@@ -34,7 +39,8 @@
 //!
 //! # Features
 //!
-//! `sqlite` (on unless switched off), `postgres`, `mysql`: one per backend, each with its driver.
+//! `sqlite` (on unless switched off), `postgres`, `mysql`: one per backend, each with its driver. `metrics` (on unless
+//! switched off): counters, gauges and histograms through the facade of that name.
 //!
 //! What a new backend needs beyond this is in `pillarbox-core`, and the suite that proves it in `pillarbox-testing`.
 

@@ -8,6 +8,8 @@ pub use pillarbox_core::{
     EnqueueIn, Message, MessageId, OutboxAdmin, OutboxStore, OwnerToken, SchemaAdmin, Settled, StoreError, TypeName,
 };
 
+pub use serde::{Deserialize, Serialize};
+
 pub use crate::batch::{Batch, BatchOutcome};
 pub use crate::builder::RuntimeBuilder;
 pub use crate::connect::Store;

@@ -18,7 +18,7 @@ use crate::plan::RouteHandler;
 #[derive(Clone, Debug)]
 pub struct Route {
     pub(crate) selector: Selector,
-    pub(crate) name: Option<String>,
+    pub(crate) name: String,
     pub(crate) concurrency_max: Option<usize>,
     pub(crate) run_time_max: Option<Duration>,
     pub(crate) retry: Option<RetryPolicy>,
@@ -45,9 +45,9 @@ impl Route {
         Self::new(Selector::message_type(message_type.type_name()))
     }
 
-    /// Its name in logs and metrics; unless set, what it matches.
+    /// Its name in logs and metrics, which no other route has; unless set, what it matches.
     pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.name = Some(name.into());
+        self.name = name.into();
         self
     }
 
@@ -81,7 +81,7 @@ impl Route {
     }
 
     fn new(selector: Selector) -> Self {
-        Self { selector, name: None, concurrency_max: None, run_time_max: None, retry: None }
+        Self { name: selector.name(), selector, concurrency_max: None, run_time_max: None, retry: None }
     }
 }
 

@@ -3,6 +3,9 @@
 //! Log lines go through `tracing` with target `pillarbox`; metrics through the facade `metrics`, with feature `metrics`.
 //! The recorder must be installed before the runtime starts. `docs/telemetry.md` has a table of all names.
 
+#[cfg(test)]
+pub(crate) mod witness;
+
 use std::time::Duration;
 
 use pillarbox_core::outbox::AttemptEnd;
@@ -306,4 +309,125 @@ pub(crate) fn after_failed(cx: &Context, failure: &Failure) {
 /// Something of the user's panicked while it was dropped.
 pub(crate) fn panicked_late(text: &str) {
     tracing::error!(target: TARGET, error = text, "a handler panicked while it was dropped");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::witness::Witness;
+    use super::*;
+    use crate::attempt::run;
+    use crate::builder::RuntimeBuilder;
+    use crate::context::States;
+    use crate::context::fixture::{delivery, scope};
+    use crate::extract::Raw;
+    use crate::failure::{Handled, HandlerResult};
+
+    fn message() -> Message {
+        Message::new("order.created", "canary").header("token", "canary").correlation_id("request-42")
+    }
+
+    /// Runs one attempt under a witness; answers the message's id and the lines.
+    async fn watched(answer: fn() -> HandlerResult) -> (String, Vec<String>) {
+        let builder = RuntimeBuilder::new()
+            .after(async |_: Context, _: AttemptEnd| Handled::retry("after"))
+            .on_topic("order.*", move |_: Raw| async move { answer() });
+        let plan = builder.into_plan(StoreId::new("shop").unwrap()).unwrap();
+        let cx = Context::new(delivery(message()), Arc::clone(&plan.scope));
+        let witness = Witness::default();
+        let watch = witness.watch();
+        run(&plan, 0, &cx).await;
+        drop(watch);
+        (cx.message_id().to_string(), witness.lines())
+    }
+
+    /// OBX-085, OBX-086, OBX-089, OBX-090, H54.
+    #[test]
+    fn each_line_has_its_level_its_fields_and_the_store_and_no_content() {
+        let witness = Witness::default();
+        let watch = witness.watch();
+        let (scope, message) = (scope(States::default()), message());
+        let telemetry = &scope.telemetry;
+        telemetry.enqueued(&message);
+        telemetry.claimed(3);
+        telemetry.reaped(&Reaped { released: 2, lost: 1, expired: 0, next: None });
+        telemetry.reaped(&Reaped::default());
+        telemetry.purged(4);
+        telemetry.lease_lost(Some(message.id()));
+        telemetry.lease_lost(None);
+        telemetry.no_handler(&message, UnknownTopics::Retry);
+        telemetry.hot_dropped(5, true);
+        telemetry.hot_dropped(5, false);
+        drop(watch);
+        let id = message.id();
+        let expected = [
+            format!(
+                "INFO enqueued topic=\"order.created\" message_id={id} correlation_id=\"request-42\" store=\"shop\""
+            ),
+            "DEBUG claimed count=3 store=\"shop\"".to_owned(),
+            "INFO reaped released=2 lost=1 expired=0 store=\"shop\"".to_owned(),
+            "DEBUG reaped released=0 lost=0 expired=0 store=\"shop\"".to_owned(),
+            "DEBUG purged count=4 store=\"shop\"".to_owned(),
+            format!("WARN lease lost message_id={id} store=\"shop\""),
+            "WARN lease lost store=\"shop\"".to_owned(),
+            format!(
+                "WARN no handler for this topic topic=\"order.created\" message_id={id} store=\"shop\" policy=Retry"
+            ),
+            "WARN hot queue full: left to the poller count=5 store=\"shop\"".to_owned(),
+        ];
+        assert_eq!(witness.lines(), expected);
+    }
+
+    /// OBX-087, OBX-090, H54: the span of an attempt and its line carry the same fields.
+    #[tokio::test]
+    async fn every_invocation_of_a_handler_is_logged() {
+        let (id, lines) = watched(Handled::done).await;
+        let fields = format!(
+            "topic=\"order.created\" message_id={id} correlation_id=\"request-42\" attempt=2 route=\"order.*\" store=\"shop\""
+        );
+        assert_eq!(lines[0], format!("INFO span handle {fields}"));
+        assert_eq!(lines[1], format!("INFO handling {fields}"));
+        assert!(!lines.concat().contains("canary"), "{lines:#?}");
+    }
+
+    /// OBX-088.
+    #[tokio::test]
+    async fn every_failure_of_a_handler_is_an_error_with_its_message_id() {
+        for answer in [|| Handled::retry("why"), || Handled::dead("why"), || panic!("why")] {
+            let (id, lines) = watched(answer).await;
+            let line = lines.iter().find(|line| line.starts_with("ERROR")).unwrap();
+            assert!(line.starts_with("ERROR handler failed error=") && line.contains("why"), "{line}");
+            assert!(line.contains(&format!("message_id={id}")) && line.contains("store=\"shop\""), "{line}");
+        }
+    }
+
+    /// HOT-06.
+    #[tokio::test]
+    async fn an_after_that_fails_is_logged() {
+        let (id, lines) = watched(Handled::done).await;
+        let line = lines.iter().find(|line| line.starts_with("WARN")).unwrap();
+        assert_eq!(
+            *line,
+            format!("WARN an interceptor failed after the handler error=after message_id={id} store=\"shop\"")
+        );
+    }
+
+    #[tokio::test]
+    async fn a_destination_that_is_down_is_a_warning_and_a_deferral_is_nothing() {
+        let (_, lines) = watched(|| Handled::unavailable("refused")).await;
+        assert!(lines.iter().any(|line| line.starts_with("WARN unavailable route=\"order.*\"")), "{lines:#?}");
+        let (_, lines) = watched(|| Handled::again_in(Duration::ZERO)).await;
+        assert!(!lines.iter().any(|line| line.starts_with("ERROR")), "{lines:#?}");
+    }
+
+    #[test]
+    fn every_metric_is_documented() {
+        let document = include_str!("../../../docs/telemetry.md");
+        for name in METRICS {
+            assert!(document.contains(&format!("| `{name}` |")), "docs/telemetry.md lacks {name}");
+        }
+        let rows = document.lines().filter(|line| line.starts_with("| `pillarbox_")).count();
+        assert_eq!(rows, METRICS.len(), "docs/telemetry.md has metrics that do not exist");
+    }
 }
