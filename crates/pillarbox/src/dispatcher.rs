@@ -168,7 +168,7 @@ impl Engine {
         }
         let entries = flights.into_iter().map(|flight| (flight.route, flight)).collect();
         for (_, flight) in self.queue.push(path, entries) {
-            self.counters.shut_out(1);
+            self.counters.refused();
             flight.ended();
             aside.push(flight.held, Verdict::Release { delay: Duration::ZERO }, Some(flight));
         }

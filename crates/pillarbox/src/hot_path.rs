@@ -311,3 +311,33 @@ fn delay_of(due: When) -> Duration {
         When::At(at) => at.duration_since(SystemTime::now()).unwrap_or_default(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    /// H31: the caller stops waiting while the commit is under way; what follows from the commit follows all the same.
+    #[tokio::test]
+    async fn work_that_was_begun_goes_on_when_nobody_waits_for_it() {
+        let (answer, answered) = oneshot::channel::<()>();
+        let (done, is_done) = oneshot::channel::<()>();
+        let mut work = Box::pin(Lasting::new(async move {
+            answered.await.unwrap();
+            done.send(()).unwrap();
+        }));
+        assert!(work.as_mut().now_or_never().is_none());
+        drop(work);
+        answer.send(()).unwrap();
+        is_done.await.expect("it went on");
+    }
+
+    #[tokio::test]
+    async fn work_that_was_not_begun_is_forgotten() {
+        let (done, is_done) = oneshot::channel::<()>();
+        drop(Lasting::new(async move { done.send(()).unwrap() }));
+        is_done.await.unwrap_err();
+    }
+}

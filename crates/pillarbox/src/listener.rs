@@ -122,7 +122,7 @@ fn tell(engine: &Engine, happened: Happened, error: Option<&StoreError>) {
              connection, or accept the latency"
         ),
         _ => {
-            tracing::warn!(target: TARGET, store, ?every, error, "no wake-ups for now, polling instead; subscribing again")
+            tracing::warn!(target: TARGET, store, ?every, error, "no wake-ups for now, polling instead; subscribing again");
         }
     }
 }

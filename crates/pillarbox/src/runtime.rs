@@ -1,10 +1,13 @@
 //! A running runtime: its tasks, and the handle on them.
 
 use std::fmt;
+use std::future::Future;
 use std::io;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use pillarbox_core::{Invalid, StoreError};
 use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
@@ -17,6 +20,7 @@ use crate::hot_path::Hub;
 use crate::outbox::Outbox;
 use crate::shutdown::ShutdownReport;
 use crate::stats::Stats;
+use crate::telemetry::TARGET;
 use crate::{housekeeping, listener, poller, renewer, worker};
 
 /// Handles the messages of one outbox in this process. Cheap to clone; when the last handle is dropped it stops.
@@ -117,7 +121,7 @@ impl Runtime {
             changed.as_mut().enable();
             let is_quiet = engine.is_quiet();
             let found_nothing = engine.schedule().is_empty_since(mark);
-            if is_quiet && (found_nothing || engine.is_closing()) {
+            if is_quiet && (found_nothing || engine.never_claims()) {
                 return;
             }
             if !is_quiet {
@@ -160,26 +164,38 @@ impl Inner {
         renewer::start(engine(), self.stop.clone(), self.renewer_ended.clone()).map_err(StartError::Thread)?;
         let config = &self.engine.plan.config;
         for number in 0..config.worker_count {
-            self.workers.spawn_on(worker::run(engine(), number), handle);
+            let engine = engine();
+            self.workers.spawn_on(lasting(move || worker::run(Arc::clone(&engine), number)), handle);
         }
         for _ in 0..config.store_call_count {
-            self.spawn(poller::run(engine()), handle);
+            self.spawn(poller::run, handle);
         }
-        self.spawn(housekeeping::run(engine()), handle);
-        self.spawn(listener::run(engine()), handle);
+        self.spawn(housekeeping::run, handle);
+        self.spawn(listener::run, handle);
         Ok(())
     }
 
-    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static, handle: &Handle) {
-        let stop = self.stop.clone();
+    fn spawn<F>(&self, task: impl Fn(Arc<Engine>) -> F + Send + 'static, handle: &Handle)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let (engine, stop) = (Arc::clone(&self.engine), self.stop.clone());
         let task = async move {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => {}
-                () = task => {}
+                () = lasting(move || task(Arc::clone(&engine))) => {}
             }
         };
         self.others.spawn_on(task, handle);
+    }
+}
+
+/// Begins a task again that panicked. No code of ours should; subscribers, recorders and stores of others may.
+async fn lasting<F: Future<Output = ()>>(task: impl Fn() -> F) {
+    while AssertUnwindSafe(task()).catch_unwind().await.is_err() {
+        tracing::error!(target: TARGET, "a task of the runtime panicked and begins again");
+        tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 
@@ -195,6 +211,11 @@ impl Drop for Inner {
 }
 
 impl Engine {
+    /// Whether no claim will ever begin: on the way out, or without routes.
+    fn never_claims(&self) -> bool {
+        self.is_closing() || self.plan.routes.is_empty()
+    }
+
     /// Whether nothing waits in memory, runs, or is on its way to the store.
     pub(crate) fn is_quiet(&self) -> bool {
         self.flights.len() == 0 && self.verdicts.unwritten() == 0 && self.counters.calls() == 0

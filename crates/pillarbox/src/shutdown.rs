@@ -14,6 +14,9 @@ use crate::telemetry::TARGET;
 /// Time for what must still be done when the grace is over: to stop handlers, and to write the last verdicts.
 const STOP_TIME: Duration = Duration::from_millis(400);
 
+/// Nobody waits longer than a day, and the sum with now must not overflow.
+const GRACE_MAX: Duration = Duration::from_secs(24 * 3600);
+
 /// What became of the messages that a runtime held when it was shut down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -33,9 +36,9 @@ impl Inner {
     /// Ends everything. May be dropped and begun again.
     pub(crate) async fn shut_down(&self, grace: Duration) -> ShutdownReport {
         let engine = &self.engine;
-        let deadline = Instant::now() + grace;
+        let deadline = Instant::now() + grace.min(GRACE_MAX);
         self.hub.detach(engine);
-        let running_before = engine.begin_shutdown();
+        let ended_before = engine.begin_shutdown();
         self.workers.close();
         self.others.close();
         if !until(deadline, self.workers.wait()).await {
@@ -44,10 +47,11 @@ impl Inner {
         }
         engine.plan.scope.token.cancel();
         until(Instant::now() + STOP_TIME, engine.all_settled()).await;
+        until(Instant::now() + STOP_TIME, engine.tell_others()).await;
         self.stop.cancel();
         until(Instant::now() + STOP_TIME, self.others.wait()).await;
         until(Instant::now() + STOP_TIME, self.renewer_ended.cancelled()).await;
-        let report = engine.report(running_before);
+        let report = engine.report(ended_before);
         tracing::info!(target: TARGET, store = engine.store.id().as_str(), ?report, "shut down");
         report
     }
@@ -79,6 +83,15 @@ impl Engine {
             }
             self.wake_loop();
             changed.await;
+        }
+    }
+
+    /// What was given back is there for others: they need not wait for their next poll.
+    async fn tell_others(&self) {
+        if self.counters.has_given_back()
+            && let Err(error) = self.store.wake_others().await
+        {
+            tracing::debug!(target: TARGET, %error, store = self.store.id().as_str(), "others were not woken; they will poll");
         }
     }
 

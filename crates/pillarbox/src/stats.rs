@@ -104,8 +104,9 @@ pub(crate) struct Counters {
     not_started: AtomicU64,
     doubled: AtomicU64,
     renewed: AtomicU64,
-    /// Unstarted messages that a shutdown gave back, and handlers that it cut short.
+    /// Messages that a shutdown gave back: unstarted, come too late, cut short.
     shut_out: AtomicU64,
+    refused: AtomicU64,
     interrupted: AtomicU64,
     running: AtomicUsize,
     calls: AtomicUsize,
@@ -183,6 +184,16 @@ impl Counters {
     /// A shutdown gave these back before they began.
     pub(crate) fn shut_out(&self, count: usize) {
         add(&self.shut_out, count);
+    }
+
+    /// One came while the shutdown was under way, and was given back.
+    pub(crate) fn refused(&self) {
+        add(&self.refused, 1);
+    }
+
+    /// Whether a shutdown gave anything back.
+    pub(crate) fn has_given_back(&self) -> bool {
+        [&self.shut_out, &self.refused, &self.interrupted].iter().any(|count| count.load(Ordering::Relaxed) > 0)
     }
 
     pub(crate) fn shut_out_count(&self) -> u64 {

@@ -153,3 +153,18 @@ async fn ready_handlers_do_not_monopolise_the_thread() {
     assert!(turns > 50, "this task had {turns} turns while 5000 handlers ran");
     runtime.idle().await;
 }
+
+/// HOT-10, WRK-04: nobody polls, but the runtime knows what it was told to put off.
+#[tokio::test]
+async fn a_delayed_message_is_handled_when_it_is_due() {
+    let outbox = memory();
+    let (stage, mut director) = stage();
+    let runtime = on_stage(quiet(&outbox), "work", &stage).start().await.unwrap();
+    runtime.idle().await;
+    let delayed = Message::new("work", "").delay(Duration::from_millis(1));
+    let id = outbox.enqueue_now(delayed).await.unwrap().message_id;
+    assert_eq!(director.began().await, id);
+    director.go(1);
+    runtime.idle().await;
+    assert_eq!(runtime.stats().claimed_count, 1);
+}

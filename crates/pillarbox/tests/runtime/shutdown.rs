@@ -148,6 +148,25 @@ async fn a_dropped_runtime_stops() {
     assert_eq!(store.memory.overview().await.unwrap().total().processing, 3, "leases heal by running out");
 }
 
+/// H32: others are told of what was given back, so that they need not wait for their next poll.
+#[tokio::test]
+async fn what_was_given_back_is_handled_by_another_process_at_once() {
+    let store = Watched::with(WakeupMode::Works);
+    let other = Outbox::new(store.another());
+    let taking_over = quiet(&other).on_topic("work", async |_: Context| Ok(())).start().await.unwrap();
+    while !taking_over.stats().has_wakeups {
+        tokio::task::yield_now().await;
+    }
+    let (stage, mut director) = stage();
+    let (_outbox, runtime) = busy(&store, &stage, &mut director, 3).await;
+    let report = runtime.shutdown(Duration::ZERO).await;
+    assert_eq!((report.released, report.interrupted), (3, 1));
+    while taking_over.stats().done_count < 4 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(store.memory.overview().await.unwrap().total().done, 4);
+}
+
 /// HOT-13: an answer to a claim that comes after the shutdown began is given back.
 #[tokio::test]
 async fn a_claim_that_was_under_way_is_given_back() {
