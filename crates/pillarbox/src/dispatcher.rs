@@ -109,6 +109,13 @@ impl Engine {
         self.loops.notified().await;
     }
 
+    /// Gives reserved room back, and wakes a loop that waits for it.
+    pub(crate) fn give_back(&self, path: Path, count: usize) {
+        if count > 0 && self.queue.give_back(path, count) {
+            self.wake_loop();
+        }
+    }
+
     /// Messages wait in the store.
     pub(crate) fn nudge(&self) {
         self.schedule().nudge();
@@ -151,17 +158,14 @@ impl Engine {
                 Err((held, verdict)) => aside.push(held, verdict, None),
             }
         }
-        let unused = reserved.saturating_sub(flights.len());
-        if self.queue.give_back(Path::Cold, unused) {
-            self.wake_loop();
-        }
+        self.give_back(Path::Cold, reserved.saturating_sub(flights.len()));
         self.enter(Path::Cold, flights, aside);
     }
 
     /// Puts flights into the room that was reserved for them, and settles what cannot go in.
     pub(crate) fn enter(&self, path: Path, mut flights: Vec<Arc<Flight>>, mut aside: Batch) {
         let doubled = self.flights.admit(&mut flights);
-        self.queue.give_back(path, doubled.len());
+        self.give_back(path, doubled.len());
         for flight in doubled {
             self.counters.doubled();
             aside.push(flight.held, Verdict::Release { delay: DOUBLED_DELAY }, None);

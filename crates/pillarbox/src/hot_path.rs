@@ -1,15 +1,12 @@
 //! From a commit to the queue, in memory: which messages are born leased, and what happens once they are committed.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::task::{Context as Task, Poll};
 use std::time::{Duration, SystemTime};
 
 use pillarbox_core::lease::{Held, Lease};
 use pillarbox_core::message::When;
 use pillarbox_core::outbox::Verdict;
-use pillarbox_core::store::{BoxFuture, Enqueued, Placement, Settlement};
+use pillarbox_core::store::{Enqueued, Placement, Settlement};
 use pillarbox_core::{Message, OutboxStore, StoreError};
 
 use crate::clock::Tick;
@@ -172,7 +169,7 @@ impl Handover {
         let entries = std::mem::take(&mut self.entries);
         if let Some(engine) = self.engine.clone() {
             let unused = std::mem::take(&mut self.reserved).saturating_sub(entries.len());
-            engine.queue.give_back(Path::Hot, unused);
+            engine.give_back(Path::Hot, unused);
             engine.hand_over(entries);
             for delay in std::mem::take(&mut self.delays) {
                 engine.due_in(delay);
@@ -182,7 +179,17 @@ impl Handover {
             }
         }
         if self.wakes_others {
+            self.nudge_newcomer();
             self.hub.others.wake();
+        }
+    }
+
+    /// A runtime that was attached after the transaction began does not know of these messages yet.
+    fn nudge_newcomer(&self) {
+        if let Some(engine) = self.hub.engine()
+            && self.engine.as_ref().is_none_or(|known| !Arc::ptr_eq(known, &engine))
+        {
+            engine.nudge();
         }
     }
 
@@ -205,10 +212,8 @@ impl Handover {
 
 impl Drop for Handover {
     fn drop(&mut self) {
-        if let Some(engine) = &self.engine
-            && self.reserved > 0
-        {
-            engine.queue.give_back(Path::Hot, self.reserved);
+        if let Some(engine) = &self.engine {
+            engine.give_back(Path::Hot, self.reserved);
         }
     }
 }
@@ -232,7 +237,7 @@ impl Engine {
             return;
         }
         if self.is_closing() {
-            self.queue.give_back(Path::Hot, entries.len());
+            self.give_back(Path::Hot, entries.len());
             return self.release_late(entries);
         }
         self.counters.hot(entries.len());
@@ -268,76 +273,9 @@ impl Engine {
     }
 }
 
-/// Runs to its end also when it is dropped, once it was polled: what was begun in the database has its consequences.
-pub(crate) struct Lasting<T: Send + 'static> {
-    work: Option<BoxFuture<'static, T>>,
-    has_begun: bool,
-}
-
-impl<T: Send + 'static> Lasting<T> {
-    pub(crate) fn new(work: impl Future<Output = T> + Send + 'static) -> Self {
-        Self { work: Some(Box::pin(work)), has_begun: false }
-    }
-}
-
-impl<T: Send + 'static> Future for Lasting<T> {
-    type Output = T;
-
-    fn poll(mut self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<T> {
-        self.has_begun = true;
-        let Some(work) = self.work.as_mut() else { return Poll::Pending };
-        let polled = work.as_mut().poll(task);
-        if polled.is_ready() {
-            self.work = None;
-        }
-        polled
-    }
-}
-
-impl<T: Send + 'static> Drop for Lasting<T> {
-    fn drop(&mut self) {
-        if let Some(work) = self.work.take()
-            && self.has_begun
-            && let Ok(handle) = tokio::runtime::Handle::try_current()
-        {
-            handle.spawn(async move { drop(work.await) });
-        }
-    }
-}
-
 fn delay_of(due: When) -> Duration {
     match due {
         When::After(delay) => delay,
         When::At(at) => at.duration_since(SystemTime::now()).unwrap_or_default(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use futures_util::FutureExt;
-    use tokio::sync::oneshot;
-
-    use super::*;
-
-    /// H31: the caller stops waiting while the commit is under way; what follows from the commit follows all the same.
-    #[tokio::test]
-    async fn work_that_was_begun_goes_on_when_nobody_waits_for_it() {
-        let (answer, answered) = oneshot::channel::<()>();
-        let (done, is_done) = oneshot::channel::<()>();
-        let mut work = Box::pin(Lasting::new(async move {
-            answered.await.unwrap();
-            done.send(()).unwrap();
-        }));
-        assert!(work.as_mut().now_or_never().is_none());
-        drop(work);
-        answer.send(()).unwrap();
-        is_done.await.expect("it went on");
-    }
-
-    #[tokio::test]
-    async fn work_that_was_not_begun_is_forgotten() {
-        let (done, is_done) = oneshot::channel::<()>();
-        drop(Lasting::new(async move { done.send(()).unwrap() }));
-        is_done.await.unwrap_err();
     }
 }

@@ -63,6 +63,7 @@ mod hot_path;
 mod housekeeping;
 mod inline;
 mod interceptor;
+mod lasting;
 mod listener;
 mod meters;
 mod nudge;

@@ -10,7 +10,8 @@ pub use pillarbox_core::outbox::*;
 
 use crate::connect::{Store, connect};
 use crate::event::IntoMessage;
-use crate::hot_path::{Handover, Hub, Lasting};
+use crate::hot_path::{Handover, Hub};
+use crate::lasting::Lasting;
 use crate::trace::inherit;
 use crate::tx::Tx;
 

@@ -29,7 +29,7 @@ impl Engine {
     pub(crate) async fn poll_once(&self) -> Result<usize, StoreError> {
         let reserved = self.reserve(1);
         if reserved == 0 || self.is_closing() {
-            self.queue.give_back(Path::Cold, reserved);
+            self.give_back(Path::Cold, reserved);
             return Ok(0);
         }
         let mut call = CallGuard::new(self, reserved, Batch::default());
@@ -77,7 +77,7 @@ impl Engine {
         let begun = self.schedule().begin_claim(self.clock.now());
         match begun {
             Some(number) => self.claim_call(number, reserved).await,
-            None => drop(self.queue.give_back(Path::Cold, reserved)),
+            None => self.give_back(Path::Cold, reserved),
         }
     }
 
@@ -189,9 +189,7 @@ impl Drop for CallGuard<'_> {
         if !self.batch.is_empty() {
             self.engine.verdicts.put_back(self.take_batch());
         }
-        if self.engine.queue.give_back(Path::Cold, self.reserved) {
-            self.engine.wake_loop();
-        }
+        self.engine.give_back(Path::Cold, self.reserved);
         self.engine.counters.call_ended();
         self.engine.changed.notify_waiters();
     }

@@ -67,11 +67,12 @@ impl<E, G: Guarded<Waiting<E>>> Queue<E, G> {
         self.guarded.with(|waiting| waiting.lanes.reserve_cold(least, most))
     }
 
-    /// Gives reserved room back; whether somebody waits for room in the cold queue.
+    /// Gives reserved room back; whether that made room in the cold queue that somebody waits for. Said once.
+    #[must_use = "whoever waits for room must be woken"]
     pub(crate) fn give_back(&self, path: Path, count: usize) -> bool {
         self.guarded.with(|waiting| {
             waiting.lanes.give_back(path, count);
-            waiting.lanes.take_room_news()
+            path == Path::Cold && waiting.lanes.take_room_news()
         })
     }
 

@@ -7,7 +7,8 @@ use pillarbox_core::store::{Enqueue, Enqueued};
 use pillarbox_core::{CommitError, StoreError, StoreTransaction, Transactional};
 
 use crate::event::IntoMessage;
-use crate::hot_path::{Handover, Lasting};
+use crate::hot_path::Handover;
+use crate::lasting::Lasting;
 use crate::outbox::into_messages;
 
 /// An open transaction of an [`Outbox`](crate::Outbox). Dropping it rolls back, and nothing is handed over.

@@ -37,7 +37,7 @@ fn both_queues_are_bounded_and_room_is_reserved_before_it_is_used() {
     assert_eq!(queue.reserve(Path::Hot, 2), 2);
     assert_eq!(queue.reserve(Path::Hot, 2), 1, "what is reserved counts");
     assert_eq!(queue.reserve(Path::Hot, 1), 0);
-    queue.give_back(Path::Hot, 2);
+    assert!(!queue.give_back(Path::Hot, 2));
     assert_eq!(queue.push(Path::Hot, vec![(0, 1)]), []);
     assert_eq!(queue.reserve(Path::Hot, 9), 2, "the entry takes its place");
     assert_eq!(queue.depths(), Depths { hot: 1, cold: 0 });

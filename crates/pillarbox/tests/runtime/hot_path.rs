@@ -215,7 +215,7 @@ async fn what_is_wrong_with_a_builder_is_all_named() {
     let outbox = memory();
     let refused = Runtime::builder(&outbox).worker_count(0).hot_capacity(0).start().await.unwrap_err();
     let StartError::Invalid(invalid) = &refused else { panic!("{refused}") };
-    let fields: Vec<_> = invalid.problems().iter().map(|problem| problem.field()).collect();
+    let fields: Vec<_> = invalid.problems().iter().map(pillarbox::Problem::field).collect();
     assert_eq!(fields, ["worker_count", "hot_capacity"]);
     quiet(&outbox).start().await.expect("a refused builder attaches nothing");
 }
@@ -224,7 +224,7 @@ async fn what_is_wrong_with_a_builder_is_all_named() {
 #[tokio::test]
 async fn a_transaction_that_outlives_the_runtime_gives_its_messages_back() {
     let outbox = memory();
-    let (stage, _director) = stage();
+    let (stage, mut director) = stage();
     let runtime = on_stage(quiet(&outbox), "order", &stage).start().await.unwrap();
     let mut tx = outbox.begin().await.unwrap();
     let first = tx.enqueue(Message::new("order", "")).await.unwrap().message_id;
@@ -233,7 +233,6 @@ async fn a_transaction_that_outlives_the_runtime_gives_its_messages_back() {
     assert!(matches!(second.placement, Placement::Pending(_)));
     tx.commit().await.unwrap();
     let next = on_stage(quiet(&outbox), "order", &stage).start().await.unwrap();
-    let mut director: Director = _director;
     director.go(2);
     let mut seen = vec![];
     while seen.len() < 2 {
@@ -244,6 +243,22 @@ async fn a_transaction_that_outlives_the_runtime_gives_its_messages_back() {
     assert_eq!(seen, [first, second.message_id]);
     next.idle().await;
     assert_eq!(outbox.store().overview().await.unwrap().total().done, 2);
+}
+
+/// BUS-05: a runtime that starts while a transaction is open hears of its messages.
+#[tokio::test]
+async fn a_transaction_that_began_before_the_runtime_wakes_it() {
+    let outbox = memory();
+    let mut tx = outbox.begin().await.unwrap();
+    let (stage, mut director) = stage();
+    let runtime = on_stage(quiet(&outbox), "order", &stage).start().await.unwrap();
+    runtime.idle().await;
+    let answer = tx.enqueue(Message::new("order", "")).await.unwrap();
+    assert!(matches!(answer.placement, Placement::Pending(_)));
+    tx.commit().await.unwrap();
+    assert_eq!(director.began().await, answer.message_id);
+    director.go(1);
+    runtime.idle().await;
 }
 
 /// HOT-21: the address alone says which database it is.
