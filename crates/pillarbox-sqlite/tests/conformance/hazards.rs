@@ -556,3 +556,23 @@ async fn a_begin_passes_over_spoiled_connections() {
         store.begin().await.unwrap().commit().await.unwrap();
     }
 }
+
+/// H10: whichever way a transaction ends that SQLite has rolled back by itself, the pool is in order for others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_spoiled_transaction_leaves_the_pool_in_order() {
+    let harness = start().await;
+    let store = harness.store();
+    for _ in 0..10 {
+        let mut tx = store.begin().await.unwrap();
+        harness.spoil(&mut tx).await;
+        let ended = tx.commit().await;
+        assert!(matches!(ended, Err(CommitError::RolledBack(_))), "{ended:?}");
+        let mut tx = store.begin().await.unwrap();
+        harness.spoil(&mut tx).await;
+        tx.rollback().await.unwrap();
+        let mut tx = store.begin().await.unwrap();
+        harness.spoil(&mut tx).await;
+        drop(tx);
+        store.pool().begin_with("BEGIN IMMEDIATE").await.unwrap().commit().await.unwrap();
+    }
+}
