@@ -37,7 +37,9 @@ impl Transactional for SqliteStore {
     fn begin(&self) -> BoxFuture<'_, Result<SqliteTransaction, StoreError>> {
         let inner = Arc::clone(&self.inner);
         // A task of its own: a begin() that is dropped half-way must not leave a transaction behind.
-        Box::pin(in_own_task(async move { Ok(SqliteTransaction { open: Some(begin(&inner).await?), is_proven: true }) }))
+        Box::pin(in_own_task(
+            async move { Ok(SqliteTransaction { open: Some(begin(&inner).await?), is_proven: true }) },
+        ))
     }
 }
 

@@ -54,8 +54,7 @@ fn beside_a_blocked_runtime<H: Harness>() {
         .enable_all()
         .build()
         .expect("a runtime can be started");
-    let beside =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be started");
+    let beside = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be started");
     let owner = OwnerToken::new();
     // In tasks, so that the first handle's connections belong to the thread that is going to be blocked.
     let starting = program.spawn(async move {

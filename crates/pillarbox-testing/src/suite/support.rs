@@ -227,6 +227,20 @@ pub(super) async fn cut_short<T>(polls: u32, future: impl Future<Output = T>) {
     }
 }
 
+/// Lets the future come to its nth place of waiting, then drops it there. Unlike [`cut_short`], it meets every such place.
+pub(super) async fn cut_at<T>(place: u32, future: impl Future<Output = T>) {
+    let mut future = pin!(future);
+    let mut polls = 0;
+    poll_fn(|context| {
+        polls += 1;
+        match future.as_mut().poll(context) {
+            Poll::Pending if polls < place => Poll::Pending,
+            _ => Poll::Ready(()),
+        }
+    })
+    .await;
+}
+
 /// Claims and acknowledges, with time passing, until so many messages have been seen: what was cut short may hold some of
 /// them for a lease, no longer.
 pub(super) async fn recover<H: Harness>(h: &H, count: usize) {

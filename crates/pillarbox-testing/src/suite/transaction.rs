@@ -177,29 +177,45 @@ pub async fn a_commit_without_its_session_is_never_reported_as_committed<H: Harn
 /// A begin that is dropped half-way leaves no transaction open, and no connection inside of one. H31.
 pub async fn a_begin_cut_short_leaves_nothing_open<H: Harness>() {
     let h = start::<H>().await;
-    for polls in POLLS {
-        cut_short(polls, h.store().begin()).await;
+    let other = another(&h).await;
+    for place in POLLS {
+        cut_at(place, h.store().begin()).await;
+        // As many at once as there are connections, so that each of them is used.
+        let stored = at_once((0..8).map(|_| {
+            let store = h.store().clone();
+            async move {
+                let batch = messages(1);
+                enqueue(&store, &batch).await;
+                batch[0].id()
+            }
+        }));
+        for id in stored.await {
+            assert!(find(&other, id).await.is_some(), "what the store commits is visible");
+        }
     }
     assert_in_order(&h).await;
 }
 
-/// A commit that is dropped half-way is finished all the same. H31, H1.
+/// A commit that is dropped half-way is finished all the same, whatever came last in the transaction. H31, H1.
 pub async fn a_commit_cut_short_is_finished<H: Harness>() {
     let h = H::start(losing(1_000)).await;
-    for polls in POLLS {
-        cut_short(polls, begin_with(&h, &messages(1)).await.commit()).await;
+    for place in POLLS {
+        cut_at(place, begin_with(&h, &messages(1)).await.commit()).await;
+        let mut tx = begin_with(&h, &messages(1)).await;
+        h.write_row_on(&mut tx).await;
+        cut_at(place, tx.commit()).await;
     }
-    recover(&h, 12).await;
-    assert_eq!(h.business_row_count().await, 12);
+    recover(&h, 24).await;
+    assert_eq!(h.business_row_count().await, 36);
     assert_in_order(&h).await;
 }
 
 /// A rollback that is dropped half-way is finished all the same. H31, H2.
 pub async fn a_rollback_cut_short_is_finished<H: Harness>() {
     let h = start::<H>().await;
-    for polls in POLLS {
+    for place in POLLS {
         let batch = messages(1);
-        cut_short(polls, begin_with(&h, &batch).await.rollback()).await;
+        cut_at(place, begin_with(&h, &batch).await.rollback()).await;
         assert_never_stored(&h, &batch).await;
     }
     assert_eq!(h.business_row_count().await, 0);
@@ -210,11 +226,11 @@ pub async fn a_rollback_cut_short_is_finished<H: Harness>() {
 pub async fn a_commit_after_an_enqueue_cut_short_tells_the_truth<H: Harness>() {
     let h = start::<H>().await;
     let mut committed = 0;
-    for polls in POLLS {
+    for place in POLLS {
         let batch = messages(10);
         let mut tx = begin(&h).await;
         h.write_row_on(&mut tx).await;
-        cut_short(polls, tx.enqueue(h.store(), Enqueue::pending(&batch))).await;
+        cut_at(place, tx.enqueue(h.store(), Enqueue::pending(&batch))).await;
         match tx.commit().await {
             Ok(()) => committed += 1,
             Err(CommitError::RolledBack(_)) => assert_never_stored(&h, &batch).await,

@@ -104,10 +104,10 @@ pub async fn a_broken_subscription_says_so<H: Harness>() {
 /// A wake-up concerns one outbox; those beside it in the same database hear nothing. BUS-05.
 pub async fn another_outbox_is_not_woken<H: Harness>() {
     let h = start::<H>().await;
+    let Some(mut own) = listen::<H>(h.store()).await else { return };
     let naming = &h.store().options().naming;
     let naming = Naming::new(naming.schema().as_str(), "elsewhere").expect("the name is legal");
     let elsewhere = h.connect_as_is(StoreOptions { naming, ..options() }).await.expect("a second outbox can be opened");
-    let Some(mut own) = listen::<H>(h.store()).await else { return };
     let Some(mut others) = listen::<H>(&elsewhere).await else { return };
     quiet(&mut others).await;
     quiet(&mut own).await;
