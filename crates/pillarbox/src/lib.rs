@@ -2,19 +2,36 @@
 //! about, and handed out later, under a lease, until somebody acknowledges it.
 //!
 //! ```
+//! use std::time::Duration;
 //! use pillarbox::prelude::*;
-//! use pillarbox::sqlite::SqliteStore;
+//! use serde::{Deserialize, Serialize};
+//!
+//! #[derive(Serialize, Deserialize)]
+//! struct OrderCreated { id: i64 }
+//! impl Event for OrderCreated { const TOPIC: &str = "order.created"; }
 //!
 //! # #[tokio::main]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let store = SqliteStore::connect("sqlite::memory:", StoreOptions::default()).await?;
-//! # sqlx::query("create table orders (id integer primary key)").execute(store.pool()).await?;
+//! # let folder = tempfile::tempdir()?;
+//! # let url = format!("sqlite:{}", folder.path().join("shop.db").display());
+//! let outbox = Outbox::sqlite(&url).await?;
+//! # sqlx::query("create table orders (id integer primary key)").execute(outbox.store().pool()).await?;
+//! let runtime = Runtime::builder(&outbox)
+//!     .on(async |order: Payload<OrderCreated>, cx: Context| {
+//!         println!("order {} in attempt {}", order.id, cx.attempt()); // any error: retried with backoff
+//!         Ok(())
+//!     })
+//!     .start()
+//!     .await?;
 //!
-//! let mut tx = store.pool().begin().await?;
-//! sqlx::query("insert into orders (id) values (1)").execute(&mut *tx).await?;
-//! store.enqueue_in(&mut tx, Enqueue::pending(&[Message::new("order.created", "1")])).await?;
-//! tx.commit().await?; // the order and its message, or neither
-//! # assert_eq!(store.overview().await?.total().pending, 1);
+//! let mut tx = outbox.begin().await?;
+//! sqlx::query("insert into orders (id) values (1)").execute(tx.conn()).await?;
+//! tx.enqueue(OrderCreated { id: 1 }).await?;
+//! tx.commit().await?; // the order and its message, or neither; handled a moment later
+//!
+//! # runtime.idle().await;
+//! # assert_eq!(outbox.store().overview().await?.total().done, 1);
+//! runtime.shutdown(Duration::from_secs(5)).await; // drains, and gives the rest back
 //! # Ok(())
 //! # }
 //! ```
@@ -24,10 +41,13 @@
 //! | where | what |
 //! |---|---|
 //! | [`prelude`] | what most programs need, in one line |
+//! | [`Outbox`], [`Tx`] | where messages are enqueued, and the transaction that does it |
+//! | [`Runtime`] | handles messages in this process; [`Inline`] does so in the caller's task |
 //! | [`event`] | typed messages: a type that knows its topic |
 //! | [`RuntimeBuilder`], [`Route`] | which handler gets which messages, and how much of the runtime |
 //! | [`handler`], [`extract`], [`batch`] | what handlers are, and what they can take |
 //! | [`Failure`], [`Handled`], [`Interceptor`] | what handlers say, and what runs around them |
+//! | [`Stats`], [`ShutdownReport`], [`signal`] | what a runtime does, and how it ends |
 //! | [`telemetry`], [`trace`] | what can be observed, and how traces go on |
 //! | [`connect`] | a store from its address, whatever the database: for tools, workers and administration |
 #![cfg_attr(feature = "sqlite", doc = "| [`sqlite`] | [`SqliteStore`](sqlite::SqliteStore) |")]
