@@ -287,3 +287,25 @@ scenarios! { memory: Memory, sqlite: Sqlite, }
 scenarios! { postgres: Postgres, }
 #[cfg(feature = "mysql")]
 scenarios! { mysql: Mysql, }
+
+/// BUS-05, H5, H29: a writer without a runtime wakes another process through the server; nobody polls.
+#[cfg(feature = "postgres")]
+#[tokio::test]
+async fn postgres_wakes_the_runtime_of_another_process() {
+    let (outbox, folder) = outbox::<Postgres>().await;
+    let (stage, mut director) = stage();
+    let runtime = on_stage(quiet(&outbox), "order", &stage).start().await.unwrap();
+    while !runtime.stats().has_wakeups {
+        tokio::task::yield_now().await;
+    }
+    runtime.idle().await;
+    let options = pillarbox::OutboxStore::options(outbox.store()).clone();
+    let writer = Outbox::new(Postgres::open(options, folder.path()).await.unwrap());
+    let mut tx = writer.begin().await.unwrap();
+    let id = tx.enqueue(Message::new("order", "")).await.unwrap().message_id;
+    tx.commit().await.unwrap();
+    assert_eq!(director.began().await, id);
+    director.go(1);
+    runtime.idle().await;
+    assert_eq!(stored(&outbox, id).await.unwrap().state, State::Done);
+}

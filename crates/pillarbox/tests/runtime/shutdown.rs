@@ -195,3 +195,18 @@ async fn a_claim_that_was_under_way_is_given_back() {
     let (state, _) = store.state_of(id).await;
     assert!(matches!(state, State::Pending) || (state == State::Done && director.has_more()), "{state:?}, {report:?}");
 }
+
+/// H32: a program that waits for the signal hears it.
+#[cfg(unix)]
+#[tokio::test]
+async fn sigterm_is_heard() {
+    let mut terminated = Box::pin(pillarbox::signal::terminated());
+    tokio::select! {
+        biased;
+        () = &mut terminated => panic!("nobody has sent a signal yet"),
+        () = std::future::ready(()) => {}
+    }
+    let pid = std::process::id().to_string();
+    assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    terminated.await;
+}
