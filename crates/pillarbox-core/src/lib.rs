@@ -13,6 +13,7 @@
 //! | [`message`] | [`Message`] and its limits |
 //! | [`parts`] | a message taken apart into columns, and put together again |
 //! | [`outbox`] | states, verdicts and the one decision, [`decide`](outbox::decide) |
+//! | [`route`] | which handler a message goes to |
 //! | [`retry`] | how long to wait before the next attempt |
 //! | [`lease`] | what a claim asks for, and when a lease is renewed, trusted or lost |
 //! | [`floor`] | where a claim starts to look |
@@ -37,6 +38,7 @@ pub mod parts;
 pub mod problem;
 pub mod retention;
 pub mod retry;
+pub mod route;
 pub mod schema;
 pub mod store;
 pub mod transaction;
@@ -45,7 +47,7 @@ pub mod wake;
 pub use admin::OutboxAdmin;
 pub use error::{ErrorKind, StoreError};
 pub use id::{Fence, MessageId, OwnerToken, StoreId, WorkId};
-pub use message::{Limits, Message};
+pub use message::{Limits, Message, TypeName};
 pub use outbox::{AttemptEnd, Settled, State, Verdict, decide};
 pub use problem::{Invalid, Problem};
 pub use schema::SchemaAdmin;

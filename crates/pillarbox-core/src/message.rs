@@ -26,6 +26,48 @@ pub enum When {
     At(SystemTime),
 }
 
+/// The name of a message type or an aggregate type: a text, or an enum, so that no two places can spell it differently.
+///
+/// ```
+/// # use pillarbox_core::{Message, TypeName};
+/// enum OrderChange { Created, Shipped }
+///
+/// impl TypeName for OrderChange {
+///     fn type_name(&self) -> &str {
+///         match self {
+///             Self::Created => "created",
+///             Self::Shipped => "shipped",
+///         }
+///     }
+/// }
+///
+/// let message = Message::new("orders", "1").message_type(OrderChange::Created);
+/// assert_eq!(message.get_message_type(), Some(OrderChange::Created.type_name()));
+/// # let _ = OrderChange::Shipped;
+/// ```
+pub trait TypeName {
+    /// The name, as it is stored and compared; case counts.
+    fn type_name(&self) -> &str;
+}
+
+impl TypeName for str {
+    fn type_name(&self) -> &str {
+        self
+    }
+}
+
+impl TypeName for String {
+    fn type_name(&self) -> &str {
+        self
+    }
+}
+
+impl<T: TypeName + ?Sized> TypeName for &T {
+    fn type_name(&self) -> &str {
+        (**self).type_name()
+    }
+}
+
 /// A message, built once and not changed afterwards.
 ///
 /// ```
@@ -95,17 +137,17 @@ impl Message {
         self
     }
 
-    /// What happened, for routing beside the topic.
+    /// What happened, for routing beside the topic: a text, or an enum of the user's own that is a [`TypeName`].
     #[must_use]
-    pub fn message_type(mut self, message_type: impl Into<String>) -> Self {
-        self.message_type = filled(message_type.into());
+    pub fn message_type(mut self, message_type: impl TypeName) -> Self {
+        self.message_type = filled(message_type.type_name().to_owned());
         self
     }
 
     /// The kind of thing it happened to; [`GLOBAL_AGGREGATE`] unless set.
     #[must_use]
-    pub fn aggregate_type(mut self, aggregate_type: impl Into<String>) -> Self {
-        self.aggregate_type = filled(aggregate_type.into()).filter(|name| name != GLOBAL_AGGREGATE);
+    pub fn aggregate_type(mut self, aggregate_type: impl TypeName) -> Self {
+        self.aggregate_type = filled(aggregate_type.type_name().to_owned()).filter(|name| name != GLOBAL_AGGREGATE);
         self
     }
 

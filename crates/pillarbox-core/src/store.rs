@@ -121,6 +121,7 @@ pub trait OutboxStore: fmt::Debug + Send + Sync + 'static {
 
     /// Another handle on the same tables, with few connections of its own that belong to the caller's async runtime.
     ///
+    /// To be called on the runtime that will use it. Connects when it is first used; deploys and checks nothing.
     /// Leases are renewed through it from a thread of their own, so that a handler which blocks every thread of the
     /// program's runtime cannot starve them.
     async fn detached(&self) -> Result<Arc<dyn OutboxStore>, StoreError>;

@@ -16,6 +16,9 @@ pub trait Transactional: OutboxStore + Sized {
 }
 
 /// An open transaction. Dropping it rolls back.
+///
+/// It is ended by [`commit`](Self::commit), [`rollback`](Self::rollback) or a drop. Whoever ends it by a statement on its
+/// connection instead gets an error from the commit, whatever that statement did.
 pub trait StoreTransaction<S>: Send + 'static {
     /// The driver's connection.
     type Connection: Send;
@@ -32,7 +35,10 @@ pub trait StoreTransaction<S>: Send + 'static {
 
     /// Commits. A transaction that the server has given up is never reported as committed.
     ///
-    /// Runs to its end also when the future is dropped.
+    /// When the last thing in it was an enqueue that succeeded, this is one round trip. After statements of the user's own
+    /// the server is asked first whether the transaction is still whole, because servers hide it: PostgreSQL answers
+    /// the commit of an aborted transaction by a silent rollback, MySQL forgets a transaction that lost a deadlock.
+    /// Runs to its end also when the future is dropped after its first poll; before that, the transaction is rolled back.
     fn commit(self) -> BoxFuture<'static, Result<(), CommitError>>;
 
     /// Rolls back. Runs to its end also when the future is dropped.

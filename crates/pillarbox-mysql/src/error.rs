@@ -9,6 +9,14 @@ const NO_TRANSACTION: u16 = 30_001;
 /// A subquery with two rows: how a batch fails on MariaDB when no transaction is open.
 const TWO_ROWS: u16 = 1242;
 
+/// The server ended the connection, or could not speak on it.
+const SESSION_ENDED: [u16; 15] =
+    [1053, 1077, 1079, 1152, 1158, 1159, 1160, 1161, 1184, 1927, 2002, 2003, 2006, 2013, 4031];
+
+/// The storage engine, or a plugin that is asked at every commit, failed while a commit was under way.
+const ERROR_DURING_COMMIT: u16 = 1180;
+const HOOK_FAILED: u16 = 3100;
+
 /// Turns a driver's error into ours. Its text may hold a row or a password and is left behind.
 pub(crate) fn store_error(error: sqlx::Error) -> StoreError {
     match error {
@@ -44,6 +52,16 @@ pub(crate) fn is_dirty_connection(error: &sqlx::Error) -> bool {
     number(error) == Some(1568)
 }
 
+/// Whether a commit that failed like this may have taken effect all the same.
+///
+/// An error means that nothing was committed. Not so when the server ended the session, or failed in the middle of it.
+pub(crate) fn is_commit_unknown(error: &sqlx::Error) -> bool {
+    match number(error) {
+        Some(number) => [ERROR_DURING_COMMIT, HOOK_FAILED].contains(&number) || SESSION_ENDED.contains(&number),
+        None => true,
+    }
+}
+
 /// Whether the table, or its database, is not there.
 pub(crate) fn is_missing_table(error: &sqlx::Error) -> bool {
     number(error) == Some(1146)
@@ -60,9 +78,7 @@ fn server_error(number: u16) -> StoreError {
         1205 => StoreError::conflict("another session held a lock for too long"),
         1020 | 3572 => StoreError::conflict("another session changed the row first"),
         1040 | 1203 | 1226 => StoreError::unavailable("the database has no room for another connection"),
-        1053 | 1077 | 1079 | 1152 | 1159 | 1160 | 1161 | 1184 | 1158 | 1927 | 4031 | 2002 | 2003 | 2006 | 2013 => {
-            StoreError::unavailable("the database ended the connection")
-        }
+        number if SESSION_ENDED.contains(&number) => StoreError::unavailable("the database ended the connection"),
         1317 | 1969 | 3024 => StoreError::unavailable("the database interrupted the call"),
         1021 | 1114 | 1030 | 1037 | 1041 | 1135 => StoreError::unavailable("the database is out of space or memory"),
         1290 | 1836 | 1792 | 3101 => StoreError::unavailable("the database is read-only now"),
@@ -89,6 +105,13 @@ fn server_error(number: u16) -> StoreError {
 mod tests {
     use super::*;
     use pillarbox_core::ErrorKind;
+
+    /// H1: an answer that may hide a commit is never taken for a rollback.
+    #[test]
+    fn an_unheard_commit_is_unknown() {
+        assert!(is_commit_unknown(&sqlx::Error::Io(std::io::ErrorKind::ConnectionReset.into())));
+        assert!(is_commit_unknown(&sqlx::Error::Protocol("half an answer".into())));
+    }
 
     #[test]
     fn every_code_says_what_to_do() {

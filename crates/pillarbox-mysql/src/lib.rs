@@ -40,7 +40,7 @@
 //!   `migrations/0002_outbox_routines.sql`.
 //! - The store's own transactions are READ COMMITTED, which needs `binlog_format` ROW or MIXED.
 //!
-//! In reading order: `store` (the handle), `enqueue`, `prepare`, `outbox`, `admin`, `migrate`, `row`, `sql`, `error`.
+//! In reading order: `store` (the handle), `enqueue`, `transaction`, `prepare`, `outbox`, `admin`, `migrate`, `row`, `sql`, `error`.
 
 mod admin;
 mod enqueue;
@@ -51,5 +51,7 @@ mod prepare;
 mod row;
 mod sql;
 mod store;
+mod transaction;
 
 pub use store::MysqlStore;
+pub use transaction::MysqlTransaction;

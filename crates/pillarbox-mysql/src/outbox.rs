@@ -129,7 +129,7 @@ impl OutboxStore for MysqlStore {
     }
 
     async fn detached(&self) -> Result<Arc<dyn OutboxStore>, StoreError> {
-        Ok(Arc::new(self.clone()))
+        Ok(Arc::new(self.with_own_pool()))
     }
 }
 

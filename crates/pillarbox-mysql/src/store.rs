@@ -44,6 +44,9 @@ pub(crate) struct Server {
     pub(crate) packet_bytes_max: usize,
 }
 
+/// Connections of a detached handle.
+const DETACHED_MAX: u32 = 2;
+
 impl MysqlStore {
     /// Connects to `mysql://user:password@host:port/database` and treats the tables as the options say.
     pub async fn connect(url: &str, options: StoreOptions) -> Result<Self, StoreError> {
@@ -83,13 +86,24 @@ impl MysqlStore {
     /// Behaves as on MySQL, which cannot do all that MariaDB can. For tests.
     #[doc(hidden)]
     pub fn as_on_mysql(&self) -> Self {
-        let Inner { pool, id, options, server, .. } = &*self.inner;
+        self.sibling(self.inner.pool.clone(), Server { is_mariadb: false, ..self.inner.server })
+    }
+
+    /// The same store with connections of its own, which are opened on the runtime that needs them first.
+    pub(crate) fn with_own_pool(&self) -> Self {
+        let pool = &self.inner.pool;
+        let own = pool.options().clone().min_connections(0).max_connections(DETACHED_MAX);
+        self.sibling(own.connect_lazy_with(pool.connect_options().as_ref().clone()), self.inner.server)
+    }
+
+    fn sibling(&self, pool: MySqlPool, server: Server) -> Self {
+        let Inner { id, options, .. } = &*self.inner;
         let inner = Inner {
-            pool: pool.clone(),
+            pool,
             id: id.clone(),
             options: options.clone(),
             sql: Statements::new(&options.naming),
-            server: Server { is_mariadb: false, ..*server },
+            server,
             floor: Floor::default(),
             spares: Spares::default(),
         };

@@ -1,7 +1,7 @@
 //! What PostgreSQL's codes mean for a caller. The only file that knows them.
 
 use pillarbox_core::StoreError;
-use sqlx::postgres::PgDatabaseError;
+use sqlx::postgres::{PgDatabaseError, PgSeverity};
 
 /// Translates a driver's error into our own words.
 ///
@@ -37,6 +37,16 @@ pub(crate) fn is_race(error: &StoreError) -> bool {
 /// Whether a prepared statement was looked for on a connection that never saw it, as happens behind a pooler.
 pub(crate) fn is_foreign_connection(error: &StoreError) -> bool {
     matches!(error.code(), Some("26000" | "42P05" | "08P01"))
+}
+
+/// Whether a commit that failed like this may have taken effect all the same.
+///
+/// An error means a rollback. Not so when the session ends with it, or when nobody could hear the answer.
+pub(crate) fn is_commit_unknown(error: &sqlx::Error) -> bool {
+    let sqlx::Error::Database(database) = error else { return true };
+    let database = database.downcast_ref::<PgDatabaseError>();
+    let ends_session = matches!(database.severity(), PgSeverity::Fatal | PgSeverity::Panic);
+    ends_session || database.code().starts_with("08") || database.code() == "40003"
 }
 
 fn from_code(code: &str, message: &str, table: Option<&str>, constraint: Option<&str>) -> StoreError {

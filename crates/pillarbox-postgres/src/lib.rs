@@ -32,9 +32,12 @@ mod admin;
 mod enqueue;
 mod error;
 mod migrate;
+mod notify;
 mod outbox;
 mod row;
 mod sql;
 mod store;
+mod transaction;
 
 pub use store::PostgresStore;
+pub use transaction::PostgresTransaction;

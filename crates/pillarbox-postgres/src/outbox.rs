@@ -11,12 +11,13 @@ use pillarbox_core::retention::{PurgeLimit, Retention};
 use pillarbox_core::store::{
     Claimed, Enqueue, Enqueued, Exchanged, GuardPlan, OutboxStore, Reap, Reaped, Settlement, StoreOptions,
 };
-use pillarbox_core::{OwnerToken, StoreError, StoreId, WorkId};
+use pillarbox_core::{OwnerToken, StoreError, StoreId, Wakeups, WorkId};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use crate::enqueue::{self, micros};
 use crate::error::store_error;
+use crate::notify;
 use crate::row;
 use crate::store::{PgQuery, PostgresStore};
 
@@ -117,7 +118,15 @@ impl OutboxStore for PostgresStore {
     }
 
     async fn detached(&self) -> Result<Arc<dyn OutboxStore>, StoreError> {
-        Ok(Arc::new(self.clone()))
+        Ok(Arc::new(self.with_own_pool()))
+    }
+
+    async fn wake_others(&self) -> Result<(), StoreError> {
+        notify::wake_others(self).await
+    }
+
+    async fn listen(&self) -> Result<Option<Box<dyn Wakeups>>, StoreError> {
+        notify::listen(self).await
     }
 }
 

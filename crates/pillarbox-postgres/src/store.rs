@@ -34,6 +34,9 @@ struct Inner {
     behind_pooler: AtomicBool,
 }
 
+/// Connections of a detached handle.
+const DETACHED_MAX: u32 = 2;
+
 impl PostgresStore {
     /// Connects, with a pool of its own, and deploys or checks the tables as the options say.
     pub async fn connect(url: &str, options: StoreOptions) -> Result<Self, StoreError> {
@@ -81,6 +84,22 @@ impl PostgresStore {
             SchemaPolicy::Deploy => self.deploy_schema().await.map(drop),
             SchemaPolicy::Check => self.check_schema().await?.require_current(),
             SchemaPolicy::Assume => Ok(()),
+        }
+    }
+
+    /// The same store with connections of its own, which are opened on the runtime that needs them first.
+    pub(crate) fn with_own_pool(&self) -> Self {
+        let Inner { id, pool, options, .. } = &*self.inner;
+        let own = pool.options().clone().min_connections(0).max_connections(DETACHED_MAX);
+        Self {
+            inner: Arc::new(Inner {
+                id: id.clone(),
+                pool: own.connect_lazy_with(pool.connect_options().as_ref().clone()),
+                options: options.clone(),
+                sql: Sql::new(&options.naming),
+                floor: Floor::default(),
+                behind_pooler: AtomicBool::new(self.is_behind_pooler()),
+            }),
         }
     }
 

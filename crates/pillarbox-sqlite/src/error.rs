@@ -48,6 +48,11 @@ pub(crate) fn is_busy(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(|database| matches!(code_of(database) & 0xff, BUSY | LOCKED))
 }
 
+/// Whether a commit that failed like this may have taken effect all the same: SQLite did not get to answer.
+pub(crate) fn is_commit_unknown(error: &sqlx::Error) -> bool {
+    error.as_database_error().is_none()
+}
+
 fn database_error(error: &dyn DatabaseError) -> StoreError {
     let code = code_of(error);
     let sorted = match (code, code & 0xff) {

@@ -55,8 +55,9 @@
 //!
 //! # Map
 //!
-//! `store` has the handle and its transactions, `enqueue`, `outbox`, `admin` and `migrate` fill the seams of
-//! [`pillarbox_core`], `sql` renders the statements of `sql/*.sql`, `row` reads their answers, `error` knows SQLite's codes.
+//! `store` has the handle and its own transactions, `transaction` those that it begins for its user, `enqueue`, `outbox`,
+//! `admin` and `migrate` fill the other seams of [`pillarbox_core`], `sql` renders the statements of `sql/*.sql`, `row` reads
+//! their answers, `error` knows SQLite's codes.
 
 mod admin;
 mod enqueue;
@@ -66,5 +67,7 @@ mod outbox;
 mod row;
 mod sql;
 mod store;
+mod transaction;
 
 pub use store::SqliteStore;
+pub use transaction::SqliteTransaction;

@@ -11,17 +11,18 @@ use pillarbox_core::store::{BoxFuture, StoreOptions};
 use pillarbox_core::{SchemaAdmin, StoreError, StoreId};
 use sqlx::pool::PoolConnection;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{Connection, Sqlite, SqliteConnection, SqlitePool};
+use sqlx::{Connection, Sqlite, SqliteConnection, SqlitePool, Transaction};
+use tokio::sync::Semaphore;
 
 use crate::error::{is_busy, is_inside_transaction, store_error};
 use crate::row;
 use crate::sql::Statements;
 
 /// How long a connection waits for the lock of another writer.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Connections beside the writer's own: each is a thread.
-const POOL_MAX: u32 = 8;
+pub(crate) const POOL_MAX: u32 = 8;
 
 /// The file that SQLite writes first is cut back to this size once it has been copied.
 const WAL_BYTES_MAX: &str = "67108864";
@@ -43,6 +44,14 @@ pub(crate) struct Inner {
     pool: SqlitePool,
     /// One connection: what this process writes queues here, in order, and not in SQLite's busy loop.
     writer: SqlitePool,
+    /// One permit: whose turn it is among the transactions that the store begins for its user.
+    pub(crate) turns: Arc<Semaphore>,
+}
+
+impl Inner {
+    pub(crate) fn pool(&self) -> &SqlitePool {
+        &self.pool
+    }
 }
 
 impl SqliteStore {
@@ -127,7 +136,8 @@ impl SqliteStore {
         };
         let sql = Statements::new(&options.naming);
         let policy = options.schema;
-        let store = Self { inner: Arc::new(Inner { id, options, sql, pool, writer }) };
+        let turns = Arc::new(Semaphore::new(1));
+        let store = Self { inner: Arc::new(Inner { id, options, sql, pool, writer, turns }) };
         match policy {
             SchemaPolicy::Deploy => drop(store.deploy_schema().await?),
             SchemaPolicy::Check => store.check_schema().await?.require_current()?,
@@ -233,13 +243,19 @@ where
             Ok(done)
         }
         Err(error) => {
-            // When SQLite has rolled back by itself, the driver's `ROLLBACK` fails and it counts an open transaction for
-            // ever: an empty one gives it something to end. Inside an open one the `BEGIN` is refused and does nothing.
-            let _ = sqlx::query("BEGIN").execute(&mut *tx).await;
-            let _ = tx.rollback().await;
+            let _ = roll_back(tx).await;
             Err(error)
         }
     }
+}
+
+/// Ends a transaction, whether SQLite has rolled it back already or not.
+///
+/// If it has, the driver's `ROLLBACK` fails and it counts an open transaction for ever: an empty one gives it something to
+/// end. Inside an open one the `BEGIN` is refused and does nothing.
+pub(crate) async fn roll_back(mut tx: Transaction<'_, Sqlite>) -> Result<(), sqlx::Error> {
+    let _ = sqlx::query("BEGIN").execute(&mut *tx).await;
+    tx.rollback().await
 }
 
 /// Gives up a connection that is not in order after a failed transaction.
@@ -250,7 +266,7 @@ async fn settle_down(connection: &mut PoolConnection<Sqlite>) {
     }
 }
 
-async fn in_own_task<T: Send + 'static>(
+pub(crate) async fn in_own_task<T: Send + 'static>(
     work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
 ) -> Result<T, StoreError> {
     match tokio::spawn(work).await {

@@ -102,6 +102,12 @@ macro_rules! conformance {
                 a_raised_limit_holds,
                 headers_may_fill_their_limit,
             }
+            detached {
+                a_detached_handle_is_the_same_store,
+                a_detached_handle_renews_and_settles_what_another_claimed,
+                a_detached_handle_does_not_need_the_first,
+                a_detached_handle_works_while_the_first_runtime_is_blocked,
+            }
             enqueue {
                 a_committed_message_is_stored_with_the_change_it_tells_about,
                 a_rolled_back_message_never_existed,
@@ -242,6 +248,33 @@ macro_rules! conformance {
                 a_reason_is_cut_at_4000_characters,
                 a_reason_with_nul_can_be_stored,
                 a_delay_without_end_is_bounded,
+            }
+            transaction {
+                a_begun_transaction_stores_the_message_with_the_users_row,
+                a_begun_transaction_needs_no_message,
+                a_begun_transaction_can_be_rolled_back,
+                a_dropped_transaction_leaves_nothing,
+                a_spoiled_transaction_is_never_committed,
+                a_spoiled_transaction_spoils_no_other,
+                a_transaction_ended_behind_its_back_is_never_committed,
+                a_commit_without_its_session_is_never_reported_as_committed,
+                a_begin_cut_short_leaves_nothing_open,
+                a_commit_cut_short_is_finished,
+                a_rollback_cut_short_is_finished,
+                a_commit_after_an_enqueue_cut_short_tells_the_truth,
+                a_nested_transaction_is_a_part_of_it,
+                a_refused_message_leaves_it_whole,
+                a_message_enqueued_again_in_it_is_stored_once,
+                a_message_is_born_leased_in_it,
+                many_transactions_at_once_all_commit,
+            }
+            wakeups {
+                a_wake_up_is_heard_by_every_listener,
+                many_wake_ups_are_heard_as_one_or_more,
+                a_wait_cut_short_misses_nothing,
+                listeners_take_nothing_from_the_store,
+                a_broken_subscription_says_so,
+                another_outbox_is_not_woken,
             }
             walks {
                 shard_0_agrees_with_the_reference,

@@ -4,15 +4,24 @@ use std::future::Future;
 use std::time::Duration;
 
 use pillarbox_core::store::{Enqueue, Enqueued, StoreOptions};
-use pillarbox_core::{OutboxAdmin, OutboxStore, SchemaAdmin, StoreError};
+use pillarbox_core::{OutboxAdmin, OutboxStore, SchemaAdmin, StoreError, Transactional};
+
+/// A transaction that the store under test has begun.
+pub type StoreTx<H> = <<H as Harness>::Store as Transactional>::Transaction;
 
 /// A backend under test: a real database with tables of its own for every test, and a clock that obeys.
 pub trait Harness: Sized + Send + Sync + 'static {
     /// The store under test.
-    type Store: OutboxStore + OutboxAdmin + SchemaAdmin + Clone;
+    type Store: OutboxStore + OutboxAdmin + SchemaAdmin + Transactional + Clone;
 
     /// A transaction of a user of the store.
     type Transaction: Send;
+
+    /// Whether a server's session stands behind a transaction, which an operator can end.
+    const HAS_SESSIONS: bool;
+
+    /// Whether the store wakes other processes and can be woken.
+    const HAS_WAKEUPS: bool;
 
     /// Opens a store on fresh tables that no other test uses; the harness chooses the names in `options.naming`.
     ///
@@ -64,4 +73,26 @@ pub trait Harness: Sized + Send + Sync + 'static {
 
     /// Rolls back.
     fn rollback(&self, tx: Self::Transaction) -> impl Future<Output = ()> + Send;
+
+    /// Writes one row of the user's own through a transaction that the store has begun.
+    fn write_row_on(&self, tx: &mut StoreTx<Self>) -> impl Future<Output = ()> + Send;
+
+    /// Writes one row of the user's own in a nested transaction, a savepoint where there are any, and keeps it or not.
+    fn write_nested_row_on(&self, tx: &mut StoreTx<Self>, is_kept: bool) -> impl Future<Output = ()> + Send;
+
+    /// Lets a statement of the user's fail so that the database gives up the whole transaction; the user ignores it.
+    fn spoil(&self, tx: &mut StoreTx<Self>) -> impl Future<Output = ()> + Send;
+
+    /// Rolls back by a plain statement, behind the back of the transaction, or spoils it where there are no statements.
+    fn roll_back_behind(&self, tx: &mut StoreTx<Self>) -> impl Future<Output = ()> + Send;
+
+    /// The server's session behind a transaction; none without [`HAS_SESSIONS`](Self::HAS_SESSIONS).
+    fn session_of(&self, tx: &mut StoreTx<Self>) -> impl Future<Output = Option<u64>> + Send;
+
+    /// Ends a session as an operator does, and waits until it is gone. Called only with [`HAS_SESSIONS`](Self::HAS_SESSIONS).
+    fn end_session(&self, session: u64) -> impl Future<Output = ()> + Send;
+
+    /// Ends the sessions that listen for wake-ups on the tables of this test. Called only with
+    /// [`HAS_WAKEUPS`](Self::HAS_WAKEUPS).
+    fn end_listeners(&self) -> impl Future<Output = ()> + Send;
 }

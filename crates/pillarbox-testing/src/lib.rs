@@ -35,5 +35,5 @@ pub mod memory;
 pub mod suite;
 
 pub use conformance::run;
-pub use harness::Harness;
+pub use harness::{Harness, StoreTx};
 pub use memory::{MemoryDatabase, MemoryHarness, MemoryStore, MemoryTransaction};

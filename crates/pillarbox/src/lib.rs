@@ -2,19 +2,36 @@
 //! about, and handed out later, under a lease, until somebody acknowledges it.
 //!
 //! ```
+//! use std::time::Duration;
 //! use pillarbox::prelude::*;
-//! use pillarbox::sqlite::SqliteStore;
+//! use serde::{Deserialize, Serialize};
+//!
+//! #[derive(Serialize, Deserialize)]
+//! struct OrderCreated { id: i64 }
+//! impl Event for OrderCreated { const TOPIC: &str = "order.created"; }
 //!
 //! # #[tokio::main]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let store = SqliteStore::connect("sqlite::memory:", StoreOptions::default()).await?;
-//! # sqlx::query("create table orders (id integer primary key)").execute(store.pool()).await?;
+//! # let folder = tempfile::tempdir()?;
+//! # let url = format!("sqlite:{}", folder.path().join("shop.db").display());
+//! let outbox = Outbox::sqlite(&url).await?;
+//! # sqlx::query("create table orders (id integer primary key)").execute(outbox.store().pool()).await?;
+//! let runtime = Runtime::builder(&outbox)
+//!     .on(async |order: Payload<OrderCreated>, cx: Context| {
+//!         println!("order {} in attempt {}", order.id, cx.attempt()); // any error: retried with backoff
+//!         Ok(())
+//!     })
+//!     .start()
+//!     .await?;
 //!
-//! let mut tx = store.pool().begin().await?;
-//! sqlx::query("insert into orders (id) values (1)").execute(&mut *tx).await?;
-//! store.enqueue_in(&mut tx, Enqueue::pending(&[Message::new("order.created", "1")])).await?;
-//! tx.commit().await?; // the order and its message, or neither
-//! # assert_eq!(store.overview().await?.total().pending, 1);
+//! let mut tx = outbox.begin().await?;
+//! sqlx::query("insert into orders (id) values (1)").execute(tx.conn()).await?;
+//! tx.enqueue(OrderCreated { id: 1 }).await?;
+//! tx.commit().await?; // the order and its message, or neither; handled a moment later
+//!
+//! # runtime.idle().await;
+//! # assert_eq!(outbox.store().overview().await?.total().done, 1);
+//! runtime.shutdown(Duration::from_secs(5)).await; // drains, and gives the rest back
 //! # Ok(())
 //! # }
 //! ```
@@ -24,6 +41,14 @@
 //! | where | what |
 //! |---|---|
 //! | [`prelude`] | what most programs need, in one line |
+//! | [`Outbox`], [`Tx`] | where messages are enqueued, and the transaction that does it |
+//! | [`Runtime`] | handles messages in this process; [`Inline`] does so in the caller's task |
+//! | [`event`] | typed messages: a type that knows its topic |
+//! | [`RuntimeBuilder`], [`Route`] | which handler gets which messages, and how much of the runtime |
+//! | [`handler`], [`extract`], [`batch`] | what handlers are, and what they can take |
+//! | [`Failure`], [`Handled`], [`Interceptor`] | what handlers say, and what runs around them |
+//! | [`Stats`], [`ShutdownReport`], [`signal`] | what a runtime does, and how it ends |
+//! | [`telemetry`], [`trace`] | what can be observed, and how traces go on |
 //! | [`connect`] | a store from its address, whatever the database: for tools, workers and administration |
 #![cfg_attr(feature = "sqlite", doc = "| [`sqlite`] | [`SqliteStore`](sqlite::SqliteStore) |")]
 #![cfg_attr(feature = "postgres", doc = "| [`postgres`] | [`PostgresStore`](postgres::PostgresStore) |")]
@@ -34,20 +59,82 @@
 //!
 //! # Features
 //!
-//! `sqlite` (on unless switched off), `postgres`, `mysql`: one per backend, each with its driver.
+//! `sqlite` (on unless switched off), `postgres`, `mysql`: one per backend, each with its driver. `metrics` (on unless
+//! switched off): counters, gauges and histograms through the facade of that name.
 //!
 //! What a new backend needs beyond this is in `pillarbox-core`, and the suite that proves it in `pillarbox-testing`.
 
+mod attempt;
+pub mod batch;
+mod breaker;
+mod builder;
+mod clock;
+mod config;
 mod connect;
+mod context;
+mod dispatcher;
+mod due;
+pub mod event;
+pub mod extract;
+mod failure;
+mod flight;
+pub mod handler;
+mod hot_path;
+mod housekeeping;
+mod inline;
+mod interceptor;
+mod lasting;
+mod listener;
+mod meters;
+mod nudge;
+pub mod outbox;
+mod pauses;
+mod plan;
+mod poller;
 pub mod prelude;
+mod queue;
+mod renewer;
+mod route;
+mod runtime;
+mod schedule;
+mod settler;
+mod shutdown;
+pub mod signal;
+mod stats;
+pub mod telemetry;
+pub mod trace;
+mod tx;
+mod worker;
 
+pub use batch::{Batch, BatchOutcome};
+pub use builder::RuntimeBuilder;
+pub use config::UnknownTopics;
 pub use connect::{Backend, Store, connect};
+pub use context::Context;
+pub use event::{Event, EventError, IntoMessage};
+pub use extract::Payload;
+pub use failure::{Failure, FailureKind, Handled, HandlerResult};
+pub use handler::{Handler, MessageHandler};
+pub use inline::{Drained, Inline};
+pub use interceptor::Interceptor;
+pub use outbox::Outbox;
+pub use route::{HandledRoute, Route};
+pub use runtime::{Runtime, StartError};
+pub use shutdown::ShutdownReport;
+pub use stats::Stats;
+pub use tx::Tx;
+
+/// Writes the traits of this crate with `async fn`s: `#[pillarbox::async_trait]`.
+pub use async_trait::async_trait;
+/// Tells a handler to stop; an extractor.
+pub use tokio_util::sync::CancellationToken;
 
 pub use pillarbox_core::{
-    AttemptEnd, EnqueueIn, ErrorKind, Fence, Invalid, Limits, Message, MessageId, OutboxAdmin, OutboxStore, OwnerToken,
-    Problem, SchemaAdmin, Settled, State, StoreError, StoreId, Verdict, WorkId, decide,
+    AttemptEnd, CommitError, EnqueueIn, ErrorKind, Fence, Invalid, Limits, Message, MessageId, OutboxAdmin,
+    OutboxStore, OwnerToken, Problem, SchemaAdmin, Settled, StoreError, StoreId, Transactional, TypeName, Verdict,
+    WorkId, decide,
 };
-pub use pillarbox_core::{admin, error, id, lease, message, naming, outbox, problem, retention, retry, schema, store};
+pub use pillarbox_core::{admin, error, id, lease, message, naming, problem, retention, retry, schema, store};
 
 #[cfg(feature = "mysql")]
 pub use pillarbox_mysql as mysql;

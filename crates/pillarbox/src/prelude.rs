@@ -5,7 +5,20 @@ pub use pillarbox_core::retention::Retention;
 pub use pillarbox_core::schema::SchemaPolicy;
 pub use pillarbox_core::store::{Enqueue, Settlement, StoreOptions};
 pub use pillarbox_core::{
-    EnqueueIn, Message, MessageId, OutboxAdmin, OutboxStore, OwnerToken, SchemaAdmin, Settled, StoreError,
+    EnqueueIn, Message, MessageId, OutboxAdmin, OutboxStore, OwnerToken, SchemaAdmin, Settled, StoreError, TypeName,
 };
 
+pub use serde::{Deserialize, Serialize};
+
+pub use crate::batch::{Batch, BatchOutcome};
+pub use crate::builder::RuntimeBuilder;
 pub use crate::connect::Store;
+pub use crate::context::Context;
+pub use crate::event::Event;
+pub use crate::extract::{Attempt, Headers, Meta, Payload, Raw, State};
+pub use crate::failure::{Failure, Handled, HandlerResult};
+pub use crate::outbox::Outbox;
+pub use crate::route::Route;
+pub use crate::runtime::Runtime;
+pub use crate::tx::Tx;
+pub use tokio_util::sync::CancellationToken;

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use pillarbox_core::StoreError;
 use pillarbox_core::naming::Naming;
 use pillarbox_core::store::{Enqueue, EnqueueIn as _, Enqueued, StoreOptions};
-use pillarbox_mysql::MysqlStore;
+use pillarbox_core::{StoreError, StoreTransaction as _};
+use pillarbox_mysql::{MysqlStore, MysqlTransaction};
 use pillarbox_testing::Harness;
 use sqlx::mysql::{MySqlPool, MySqlPoolOptions};
-use sqlx::{AssertSqlSafe, MySql, Transaction};
+use sqlx::{AssertSqlSafe, Connection as _, MySql, Row as _, Transaction};
 
 /// Connections of one pool: many tests run at once, and the server has 300.
 const CONNECTIONS_MAX: u32 = 4;
@@ -28,6 +28,8 @@ const ROUTINES: [&str; 13] = [
     "settle",
     "exchange",
 ];
+
+const WRITE_ROW: &str = "INSERT INTO {s}_business () VALUES ()";
 
 /// A store under test, and the connections of a user who is not the store.
 pub(crate) struct MysqlHarness {
@@ -75,6 +77,9 @@ impl Harness for MysqlHarness {
     type Store = MysqlStore;
     type Transaction = Transaction<'static, MySql>;
 
+    const HAS_SESSIONS: bool = true;
+    const HAS_WAKEUPS: bool = false;
+
     async fn start(options: StoreOptions) -> Self {
         let unique = uuid::Uuid::now_v7().simple().to_string();
         // The end of the id is random, its beginning tells the time.
@@ -84,6 +89,9 @@ impl Harness for MysqlHarness {
             MysqlStore::with_pool(pool().await, StoreOptions { naming: naming.clone(), ..options }).await.unwrap();
         let harness = Self { store, user, naming };
         harness.run("CREATE TABLE {s}_business (id INT AUTO_INCREMENT PRIMARY KEY, note INT NOT NULL DEFAULT 0)").await;
+        let rows = (1..=100).map(|id| format!("({id}, 0)")).collect::<Vec<_>>().join(", ");
+        harness.run("CREATE TABLE {s}_deadlock (id INT PRIMARY KEY, note INT NOT NULL)").await;
+        harness.run(&format!("INSERT INTO {{s}}_deadlock VALUES {rows}")).await;
         harness
     }
 
@@ -145,8 +153,7 @@ impl Harness for MysqlHarness {
     }
 
     async fn write_business_row(&self, tx: &mut Transaction<'static, MySql>) {
-        let sql = self.named("INSERT INTO {s}_business () VALUES ()");
-        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut **tx).await.unwrap();
+        sqlx::raw_sql(AssertSqlSafe(self.named(WRITE_ROW))).execute(&mut **tx).await.unwrap();
     }
 
     async fn business_row_count(&self) -> u64 {
@@ -161,12 +168,58 @@ impl Harness for MysqlHarness {
         // An enqueue that was cut short may have taken the connection with it; the server rolls back then.
         drop(tx.rollback().await);
     }
+
+    async fn write_row_on(&self, tx: &mut MysqlTransaction) {
+        sqlx::raw_sql(AssertSqlSafe(self.named(WRITE_ROW))).execute(tx.connection()).await.unwrap();
+    }
+
+    async fn write_nested_row_on(&self, tx: &mut MysqlTransaction, is_kept: bool) {
+        let mut nested = tx.connection().begin().await.unwrap();
+        sqlx::raw_sql(AssertSqlSafe(self.named(WRITE_ROW))).execute(&mut *nested).await.unwrap();
+        if is_kept { nested.commit().await.unwrap() } else { nested.rollback().await.unwrap() }
+    }
+
+    /// A deadlock. The server takes the transaction that has changed less as its victim.
+    async fn spoil(&self, tx: &mut MysqlTransaction) {
+        let update =
+            |ids: &str| AssertSqlSafe(self.named(&format!("UPDATE {{s}}_deadlock SET note = note + 1 WHERE {ids}")));
+        let mut heavy = self.user.begin().await.unwrap();
+        sqlx::raw_sql(update("id >= 2")).execute(&mut *heavy).await.unwrap();
+        sqlx::raw_sql(update("id = 1")).execute(tx.connection()).await.unwrap();
+        let wins = sqlx::raw_sql(update("id = 1")).execute(&mut *heavy);
+        let loses = sqlx::raw_sql(update("id = 2")).execute(tx.connection());
+        let (won, lost) = tokio::join!(wins, loses);
+        won.unwrap();
+        lost.unwrap_err();
+        heavy.rollback().await.unwrap();
+    }
+
+    async fn roll_back_behind(&self, tx: &mut MysqlTransaction) {
+        sqlx::raw_sql("ROLLBACK").execute(tx.connection()).await.unwrap();
+    }
+
+    async fn session_of(&self, tx: &mut MysqlTransaction) -> Option<u64> {
+        let row = sqlx::raw_sql("SELECT CONNECTION_ID()").fetch_one(tx.connection()).await.unwrap();
+        Some(row.try_get_unchecked(0).unwrap())
+    }
+
+    async fn end_session(&self, session: u64) {
+        self.run(&format!("KILL {session}")).await;
+        let alive = format!("SELECT COUNT(*) FROM information_schema.processlist WHERE id = {session}");
+        while self.number(&alive).await > 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    async fn end_listeners(&self) {
+        unreachable!("nobody listens to MySQL");
+    }
 }
 
 // Best effort, from a thread of its own, because the test's runtime may be on its way out.
 impl Drop for MysqlHarness {
     fn drop(&mut self) {
-        let tables = self.named("DROP TABLE IF EXISTS {t}, {t}_shelf, {s}_schema_version, {s}_business");
+        let tables = self.named("DROP TABLE IF EXISTS {t}, {t}_shelf, {s}_schema_version, {s}_business, {s}_deadlock");
         let routines = ROUTINES.map(|routine| self.named(&format!("DROP PROCEDURE IF EXISTS {{t}}_{routine}")));
         let dropping = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -5,15 +5,18 @@ use std::time::Duration;
 
 use pillarbox_core::naming::Naming;
 use pillarbox_core::store::{Enqueue, Enqueued, StoreOptions};
-use pillarbox_core::{EnqueueIn, StoreError};
-use pillarbox_postgres::PostgresStore;
+use pillarbox_core::{EnqueueIn, StoreError, StoreTransaction};
+use pillarbox_postgres::{PostgresStore, PostgresTransaction};
 use pillarbox_testing::Harness;
 use sqlx::postgres::PgPoolOptions;
-use sqlx::{AssertSqlSafe, PgPool, Postgres, Transaction};
+use sqlx::{AssertSqlSafe, Connection, PgPool, Postgres, Row, Transaction};
 use uuid::Uuid;
 
 /// Which way the store's connections go; the harness' own always go directly.
 pub(crate) trait Route: Send + Sync + 'static {
+    /// Whether `LISTEN` works on it.
+    const IS_DIRECT: bool;
+
     fn open(pool: PgPool, options: StoreOptions) -> impl Future<Output = Result<PostgresStore, StoreError>> + Send;
     fn url() -> String;
 }
@@ -22,6 +25,8 @@ pub(crate) trait Route: Send + Sync + 'static {
 pub(crate) struct Direct;
 
 impl Route for Direct {
+    const IS_DIRECT: bool = true;
+
     async fn open(pool: PgPool, options: StoreOptions) -> Result<PostgresStore, StoreError> {
         PostgresStore::with_pool(pool, options).await
     }
@@ -35,6 +40,8 @@ impl Route for Direct {
 pub(crate) struct Pooler;
 
 impl Route for Pooler {
+    const IS_DIRECT: bool = false;
+
     async fn open(pool: PgPool, options: StoreOptions) -> Result<PostgresStore, StoreError> {
         PostgresStore::behind_pooler(pool, options).await
     }
@@ -58,6 +65,10 @@ impl<R> PostgresHarness<R> {
         sqlx::raw_sql(AssertSqlSafe(sql)).execute(&self.pool).await.unwrap();
     }
 
+    fn write_row(&self) -> String {
+        format!("INSERT INTO {}.business DEFAULT VALUES", self.naming.schema())
+    }
+
     pub(crate) async fn number(&self, sql: &str) -> i64 {
         let sql = sql.replace("{schema}", self.naming.schema().as_str());
         sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&self.pool).await.unwrap()
@@ -67,6 +78,9 @@ impl<R> PostgresHarness<R> {
 impl<R: Route> Harness for PostgresHarness<R> {
     type Store = PostgresStore;
     type Transaction = Transaction<'static, Postgres>;
+
+    const HAS_SESSIONS: bool = true;
+    const HAS_WAKEUPS: bool = R::IS_DIRECT;
 
     async fn start(options: StoreOptions) -> Self {
         let naming = Naming::new(format!("t_{}", &Uuid::new_v4().simple().to_string()[..16]), "outbox").unwrap();
@@ -141,8 +155,7 @@ impl<R: Route> Harness for PostgresHarness<R> {
     }
 
     async fn write_business_row(&self, tx: &mut Transaction<'static, Postgres>) {
-        let sql = format!("INSERT INTO {}.business DEFAULT VALUES", self.naming.schema());
-        sqlx::query(AssertSqlSafe(sql)).execute(&mut **tx).await.unwrap();
+        sqlx::query(AssertSqlSafe(self.write_row())).execute(&mut **tx).await.unwrap();
     }
 
     async fn business_row_count(&self) -> u64 {
@@ -155,6 +168,42 @@ impl<R: Route> Harness for PostgresHarness<R> {
 
     async fn rollback(&self, tx: Transaction<'static, Postgres>) {
         tx.rollback().await.unwrap();
+    }
+
+    // Statements of the simple protocol: a pooler takes them as they are.
+    async fn write_row_on(&self, tx: &mut PostgresTransaction) {
+        sqlx::raw_sql(AssertSqlSafe(self.write_row())).execute(tx.connection()).await.unwrap();
+    }
+
+    async fn write_nested_row_on(&self, tx: &mut PostgresTransaction, is_kept: bool) {
+        let mut nested = tx.connection().begin().await.unwrap();
+        sqlx::raw_sql(AssertSqlSafe(self.write_row())).execute(&mut *nested).await.unwrap();
+        if is_kept { nested.commit().await.unwrap() } else { nested.rollback().await.unwrap() }
+    }
+
+    async fn spoil(&self, tx: &mut PostgresTransaction) {
+        sqlx::raw_sql("SELECT 1 / 0").execute(tx.connection()).await.unwrap_err();
+    }
+
+    async fn roll_back_behind(&self, tx: &mut PostgresTransaction) {
+        sqlx::raw_sql("ROLLBACK").execute(tx.connection()).await.unwrap();
+    }
+
+    async fn session_of(&self, tx: &mut PostgresTransaction) -> Option<u64> {
+        let row = sqlx::raw_sql("SELECT pg_backend_pid()").fetch_one(tx.connection()).await.unwrap();
+        Some(row.get::<i32, _>(0).unsigned_abs().into())
+    }
+
+    async fn end_session(&self, session: u64) {
+        self.run(&format!("SELECT pg_terminate_backend({session}, 30000)")).await;
+    }
+
+    async fn end_listeners(&self) {
+        let listening = "query LIKE 'LISTEN %{schema}%'";
+        let ended = self
+            .number(&format!("SELECT count(pg_terminate_backend(pid, 30000)) FROM pg_stat_activity WHERE {listening}"))
+            .await;
+        assert!(ended > 0, "somebody listens");
     }
 }
 

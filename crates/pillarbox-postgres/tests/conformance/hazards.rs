@@ -7,7 +7,10 @@ use pillarbox_core::admin::Filter;
 use pillarbox_core::lease::Claim;
 use pillarbox_core::schema::{SchemaPolicy, SchemaStatus};
 use pillarbox_core::store::{Claimed, Enqueue, OutboxStore, Reap, Settlement, StoreOptions};
-use pillarbox_core::{EnqueueIn, ErrorKind, Message, OutboxAdmin, OwnerToken, SchemaAdmin, Settled, Verdict};
+use pillarbox_core::{
+    CommitError, EnqueueIn, ErrorKind, Message, OutboxAdmin, OwnerToken, SchemaAdmin, Settled, StoreTransaction,
+    Transactional, Verdict,
+};
 use pillarbox_postgres::PostgresStore;
 use pillarbox_testing::{Harness, run};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
@@ -476,4 +479,85 @@ fn connection_errors_say_what_is_wrong() {
 fn handles_can_be_shared_between_tasks() {
     fn shared<T: Clone + Send + Sync + 'static>() {}
     shared::<PostgresStore>();
+}
+
+/// H11: what the server finds wrong only when it commits is a rollback, said as one.
+#[test]
+fn a_constraint_that_fails_at_the_commit_is_a_rollback() {
+    run(|| async {
+        let harness = PostgresHarness::<Direct>::start(always_everything()).await;
+        harness
+            .run("CREATE TABLE {schema}.late (id int PRIMARY KEY, other int REFERENCES {schema}.late DEFERRABLE INITIALLY DEFERRED)")
+            .await;
+        let mut tx = harness.store().begin().await.unwrap();
+        let insert = format!("INSERT INTO {}.late VALUES (1, 2)", harness.naming.schema());
+        sqlx::query(AssertSqlSafe(insert)).execute(tx.connection()).await.unwrap();
+        tx.enqueue(harness.store(), Enqueue::pending(&messages(1))).await.unwrap();
+        let Err(CommitError::RolledBack(error)) = tx.commit().await else { panic!("must be rolled back") };
+        assert_eq!((error.kind(), error.code()), (ErrorKind::Rejected, Some("23503")));
+        assert_eq!(harness.number("SELECT count(*) FROM {schema}.late").await, 0);
+        assert_eq!(harness.store().overview().await.unwrap().total().pending, 0);
+    });
+}
+
+/// H14: of two transactions that cannot both be true, the later commit is a rollback that may be tried again.
+#[test]
+fn a_serialization_failure_at_the_commit_is_a_rollback() {
+    run(|| async {
+        let harness = PostgresHarness::<Direct>::start(always_everything()).await;
+        let store = with_session(&harness, &[("default_transaction_isolation", "serializable")]).await;
+        let schema = harness.naming.schema();
+        let (mut one, mut two) = (store.begin().await.unwrap(), store.begin().await.unwrap());
+        for tx in [&mut one, &mut two] {
+            let read = format!("SELECT count(*) FROM {schema}.business");
+            sqlx::query(AssertSqlSafe(read)).fetch_one(tx.connection()).await.unwrap();
+            let write = format!("INSERT INTO {schema}.business DEFAULT VALUES");
+            sqlx::query(AssertSqlSafe(write)).execute(tx.connection()).await.unwrap();
+        }
+        one.commit().await.unwrap();
+        let Err(CommitError::RolledBack(error)) = two.commit().await else { panic!("must be rolled back") };
+        assert_eq!(error.kind(), ErrorKind::Conflict);
+        assert_eq!(harness.business_row_count().await, 1);
+    });
+}
+
+/// BUS-05, H7: a process behind a pooler cannot listen, and says so; what it sends is heard by those that can.
+#[test]
+fn a_wake_up_sent_through_a_pooler_is_heard() {
+    run(|| async {
+        let harness = PostgresHarness::<Direct>::start(always_everything()).await;
+        let options =
+            StoreOptions { naming: harness.naming.clone(), schema: SchemaPolicy::Assume, ..always_everything() };
+        let behind = PostgresStore::behind_pooler(pool(&Pooler::url()).await, options).await.unwrap();
+        assert!(behind.listen().await.unwrap().is_none());
+        let mut subscription = harness.store().listen().await.unwrap().unwrap();
+        behind.wake_others().await.unwrap();
+        subscription.next().await.unwrap();
+    });
+}
+
+/// H27, H35: a detached handle has two connections at the most, and takes none from the store.
+#[test]
+fn a_detached_handle_has_few_connections() {
+    run(|| async {
+        let harness = PostgresHarness::<Direct>::start(always_everything()).await;
+        let schema = harness.naming.schema().as_str();
+        let connect: PgConnectOptions = Direct::url().parse().unwrap();
+        let single = PgPoolOptions::new().max_connections(1).connect_lazy_with(connect.application_name(schema));
+        let options =
+            StoreOptions { naming: harness.naming.clone(), schema: SchemaPolicy::Assume, ..always_everything() };
+        let store = PostgresStore::with_pool(single, options).await.unwrap();
+        let _whole_pool = store.pool().acquire().await.unwrap();
+        let detached = store.detached().await.unwrap();
+        let mut tasks = tokio::task::JoinSet::new();
+        for _ in 0..20 {
+            let detached = detached.clone();
+            tasks.spawn(async move { detached.claim(claim(1)).await });
+        }
+        while let Some(task) = tasks.join_next().await {
+            assert_eq!(task.unwrap().unwrap(), []);
+        }
+        let count = "SELECT count(*) FROM pg_stat_activity WHERE application_name = '{schema}'";
+        assert!((2..=3).contains(&harness.number(count).await));
+    });
 }

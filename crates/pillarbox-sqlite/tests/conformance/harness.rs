@@ -3,14 +3,16 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use pillarbox_core::StoreError;
 use pillarbox_core::naming::Naming;
 use pillarbox_core::store::{Enqueue, EnqueueIn, Enqueued, StoreOptions};
-use pillarbox_sqlite::SqliteStore;
+use pillarbox_core::{StoreError, StoreTransaction};
+use pillarbox_sqlite::{SqliteStore, SqliteTransaction};
 use pillarbox_testing::Harness;
 use sqlx::sqlite::SqlitePoolOptions;
-use sqlx::{AssertSqlSafe, Sqlite, SqlitePool, Transaction};
+use sqlx::{AssertSqlSafe, Connection, Sqlite, SqlitePool, Transaction};
 use tempfile::TempDir;
+
+const WRITE_ROW: &str = "INSERT INTO business (note) VALUES ('x')";
 
 pub(crate) struct SqliteHarness {
     store: SqliteStore,
@@ -51,6 +53,9 @@ impl SqliteHarness {
 impl Harness for SqliteHarness {
     type Store = SqliteStore;
     type Transaction = Transaction<'static, Sqlite>;
+
+    const HAS_SESSIONS: bool = false;
+    const HAS_WAKEUPS: bool = false;
 
     async fn start(options: StoreOptions) -> Self {
         let directory = tempfile::tempdir().unwrap();
@@ -122,7 +127,7 @@ impl Harness for SqliteHarness {
     }
 
     async fn write_business_row(&self, tx: &mut Self::Transaction) {
-        sqlx::query("INSERT INTO business (note) VALUES ('x')").execute(&mut **tx).await.unwrap();
+        sqlx::query(WRITE_ROW).execute(&mut **tx).await.unwrap();
     }
 
     async fn business_row_count(&self) -> u64 {
@@ -135,5 +140,37 @@ impl Harness for SqliteHarness {
 
     async fn rollback(&self, tx: Self::Transaction) {
         tx.rollback().await.unwrap();
+    }
+
+    async fn write_row_on(&self, tx: &mut SqliteTransaction) {
+        sqlx::query(WRITE_ROW).execute(tx.connection()).await.unwrap();
+    }
+
+    async fn write_nested_row_on(&self, tx: &mut SqliteTransaction, is_kept: bool) {
+        let mut nested = tx.connection().begin().await.unwrap();
+        sqlx::query(WRITE_ROW).execute(&mut *nested).await.unwrap();
+        if is_kept { nested.commit().await.unwrap() } else { nested.rollback().await.unwrap() }
+    }
+
+    async fn spoil(&self, tx: &mut SqliteTransaction) {
+        // One of the errors after which SQLite rolls back by itself.
+        let twice = sqlx::query("INSERT OR ROLLBACK INTO business (id) VALUES (-1), (-1)");
+        twice.execute(tx.connection()).await.unwrap_err();
+    }
+
+    async fn roll_back_behind(&self, tx: &mut SqliteTransaction) {
+        sqlx::query("ROLLBACK").execute(tx.connection()).await.unwrap();
+    }
+
+    async fn session_of(&self, _: &mut SqliteTransaction) -> Option<u64> {
+        None
+    }
+
+    async fn end_session(&self, _: u64) {
+        unreachable!("no session stands behind a transaction of SQLite");
+    }
+
+    async fn end_listeners(&self) {
+        unreachable!("nobody listens to SQLite");
     }
 }

@@ -22,6 +22,9 @@ impl Harness for MemoryHarness {
     type Store = MemoryStore;
     type Transaction = MemoryTransaction;
 
+    const HAS_SESSIONS: bool = false;
+    const HAS_WAKEUPS: bool = false;
+
     async fn start(options: StoreOptions) -> Self {
         let database = MemoryDatabase::new();
         let store = database.connect(options).expect("the behaviour starts a store with legal options");
@@ -89,5 +92,33 @@ impl Harness for MemoryHarness {
 
     async fn rollback(&self, tx: MemoryTransaction) {
         tx.rollback();
+    }
+
+    async fn write_row_on(&self, tx: &mut MemoryTransaction) {
+        tx.business_row_count += 1;
+    }
+
+    async fn write_nested_row_on(&self, tx: &mut MemoryTransaction, is_kept: bool) {
+        tx.business_row_count += u64::from(is_kept);
+    }
+
+    async fn spoil(&self, tx: &mut MemoryTransaction) {
+        tx.spoil();
+    }
+
+    async fn roll_back_behind(&self, tx: &mut MemoryTransaction) {
+        tx.spoil();
+    }
+
+    async fn session_of(&self, _: &mut MemoryTransaction) -> Option<u64> {
+        None
+    }
+
+    async fn end_session(&self, _: u64) {
+        unreachable!("no session stands behind a transaction in memory");
+    }
+
+    async fn end_listeners(&self) {
+        unreachable!("nobody listens in memory");
     }
 }

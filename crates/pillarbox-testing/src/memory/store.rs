@@ -140,6 +140,7 @@ impl OutboxStore for MemoryStore {
     }
 
     async fn detached(&self) -> Result<Arc<dyn OutboxStore>, StoreError> {
+        // A clone: nothing here waits for anybody's runtime.
         Ok(Arc::new(self.clone()))
     }
 }

@@ -2,7 +2,7 @@
 
 use pillarbox_core::naming::Naming;
 use pillarbox_core::store::{BoxFuture, Enqueue, Enqueued, OpenTransaction};
-use pillarbox_core::{OutboxStore, StoreError};
+use pillarbox_core::{CommitError, EnqueueIn, OutboxStore, StoreError, StoreTransaction, Transactional};
 
 use super::database::MemoryDatabase;
 use super::row::Row;
@@ -17,15 +17,38 @@ pub struct MemoryTransaction {
     database: MemoryDatabase,
     rows: Vec<(Naming, Vec<Row>)>,
     pub(super) business_row_count: u64,
+    fate: Fate,
+}
+
+/// What a test has in mind for a transaction.
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    Committed,
+    Spoiled,
+    Unheard { is_stored: bool },
 }
 
 impl MemoryTransaction {
     pub(super) fn new(database: MemoryDatabase) -> Self {
-        Self { database, rows: Vec::new(), business_row_count: 0 }
+        Self { database, rows: Vec::new(), business_row_count: 0, fate: Fate::Committed }
     }
 
-    /// Makes everything visible at once.
+    /// Spoils it, as a deadlock or a failed statement does elsewhere: it takes no message any more, and its commit answers
+    /// [`CommitError::RolledBack`] and stores nothing.
+    pub fn spoil(&mut self) {
+        self.fate = Fate::Spoiled;
+    }
+
+    /// Lets its commit answer [`CommitError::Unknown`], as when the connection breaks, having stored everything or nothing.
+    pub fn lose_answer(&mut self, is_stored: bool) {
+        self.fate = Fate::Unheard { is_stored };
+    }
+
+    /// Makes everything visible at once, unless it was spoiled.
     pub fn commit(self) {
+        if !matches!(self.fate, Fate::Committed | Fate::Unheard { is_stored: true }) {
+            return;
+        }
         let mut inner = self.database.lock();
         inner.business_row_count += self.business_row_count;
         for (naming, rows) in self.rows {
@@ -41,6 +64,9 @@ impl MemoryTransaction {
     fn enqueue(&mut self, store: &MemoryStore, enqueue: &Enqueue<'_>) -> Result<Vec<Enqueued>, StoreError> {
         if !self.database.is_same(store.database()) {
             return Err(StoreError::rejected("the transaction was begun on another database than the store's"));
+        }
+        if let Fate::Spoiled = self.fate {
+            return Err(spoiled());
         }
         let naming = &store.options().naming;
         let at = self.rows.iter().position(|(other, _)| other == naming).unwrap_or_else(|| {
@@ -67,4 +93,53 @@ impl OpenTransaction<MemoryStore> for &mut MemoryTransaction {
     {
         Box::pin(async move { self.enqueue(store, &enqueue) })
     }
+}
+
+impl Transactional for MemoryStore {
+    type Transaction = MemoryTransaction;
+
+    fn begin(&self) -> BoxFuture<'_, Result<MemoryTransaction, StoreError>> {
+        Box::pin(async move { Ok(self.database().begin()) })
+    }
+}
+
+impl StoreTransaction<MemoryStore> for MemoryTransaction {
+    type Connection = Self;
+
+    fn connection(&mut self) -> &mut Self {
+        self
+    }
+
+    fn enqueue<'a>(
+        &'a mut self,
+        store: &'a MemoryStore,
+        enqueue: Enqueue<'a>,
+    ) -> BoxFuture<'a, Result<Vec<Enqueued>, StoreError>> {
+        store.enqueue_in(self, enqueue)
+    }
+
+    fn commit(self) -> BoxFuture<'static, Result<(), CommitError>> {
+        Box::pin(async move {
+            let fate = self.fate;
+            Self::commit(self);
+            match fate {
+                Fate::Committed => Ok(()),
+                Fate::Spoiled => Err(CommitError::RolledBack(spoiled())),
+                Fate::Unheard { .. } => {
+                    Err(CommitError::Unknown(StoreError::unavailable("the answer to the commit was lost")))
+                }
+            }
+        })
+    }
+
+    fn rollback(self) -> BoxFuture<'static, Result<(), StoreError>> {
+        Box::pin(async move {
+            Self::rollback(self);
+            Ok(())
+        })
+    }
+}
+
+fn spoiled() -> StoreError {
+    StoreError::rejected("the transaction has failed before: roll it back and start again")
 }

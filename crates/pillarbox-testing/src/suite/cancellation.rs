@@ -1,46 +1,7 @@
 //! Futures that are dropped half-way, as a timeout or a shutdown does. Nothing may stay stuck beyond a lease.
 
-use std::future::{Future, poll_fn};
-use std::pin::pin;
-use std::task::Poll;
-use std::time::Instant;
-
 use super::support::*;
 use crate::Harness;
-
-/// How often a future is polled before it is dropped: from hardly begun to nearly through.
-const POLLS: std::ops::RangeInclusive<u32> = 1..=12;
-
-/// Longer than any database needs to finish or undo what was cut short.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
-
-/// Polls the future so often, then drops it.
-async fn cut_short<T>(polls: u32, future: impl Future<Output = T>) {
-    let mut future = pin!(future);
-    for _ in 0..polls {
-        let ended = poll_fn(|context| Poll::Ready(future.as_mut().poll(context).is_ready())).await;
-        if ended {
-            return;
-        }
-        tokio::task::yield_now().await;
-    }
-}
-
-/// Claims and acknowledges, with time passing, until so many messages have been seen: what was cut short may hold some of
-/// them for a lease, no longer.
-async fn recover<H: Harness>(h: &H, count: usize) {
-    let owner = OwnerToken::new();
-    let begun = Instant::now();
-    let mut seen = 0;
-    while seen < count {
-        assert!(begun.elapsed() < PATIENCE, "{} of {count} messages are stuck", count - seen);
-        h.advance(LEASE).await;
-        let claimed = claim(h.store(), owner, 1_000).await;
-        seen += claimed.len();
-        settle_all(h.store(), owner, &claimed, &Verdict::Ack).await;
-    }
-    assert_eq!(seen, count);
-}
 
 /// A claim that is dropped half-way holds its messages for a lease at the most; the store works on. H31, H23.
 pub async fn a_claim_cut_short_holds_nothing_for_long<H: Harness>() {

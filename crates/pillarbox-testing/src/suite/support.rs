@@ -1,7 +1,9 @@
 //! Short words for what every behaviour does.
 
-use std::future::Future;
-use std::time::Duration;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+use std::time::{Duration, Instant};
 
 use pillarbox_core::admin::Counts;
 pub(super) use pillarbox_core::admin::{Filter, ListQuery, MessageName, OutboxAdmin, StoredMessage};
@@ -205,4 +207,52 @@ where
         results.push(task.await.expect("no task fails"));
     }
     results
+}
+
+/// How often a future is polled before it is dropped: from hardly begun to nearly through.
+pub(super) const POLLS: std::ops::RangeInclusive<u32> = 1..=12;
+
+/// Longer than any database needs to finish or undo what was cut short.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Polls the future so often, then drops it.
+pub(super) async fn cut_short<T>(polls: u32, future: impl Future<Output = T>) {
+    let mut future = pin!(future);
+    for _ in 0..polls {
+        let ended = poll_fn(|context| Poll::Ready(future.as_mut().poll(context).is_ready())).await;
+        if ended {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Lets the future come to its nth place of waiting, then drops it there. Unlike [`cut_short`], it meets every such place.
+pub(super) async fn cut_at<T>(place: u32, future: impl Future<Output = T>) {
+    let mut future = pin!(future);
+    let mut polls = 0;
+    poll_fn(|context| {
+        polls += 1;
+        match future.as_mut().poll(context) {
+            Poll::Pending if polls < place => Poll::Pending,
+            _ => Poll::Ready(()),
+        }
+    })
+    .await;
+}
+
+/// Claims and acknowledges, with time passing, until so many messages have been seen: what was cut short may hold some of
+/// them for a lease, no longer.
+pub(super) async fn recover<H: Harness>(h: &H, count: usize) {
+    let owner = OwnerToken::new();
+    let begun = Instant::now();
+    let mut seen = 0;
+    while seen < count {
+        assert!(begun.elapsed() < PATIENCE, "{} of {count} messages are stuck", count - seen);
+        h.advance(LEASE).await;
+        let claimed = claim(h.store(), owner, 1_000).await;
+        seen += claimed.len();
+        settle_all(h.store(), owner, &claimed, &Verdict::Ack).await;
+    }
+    assert_eq!(seen, count);
 }

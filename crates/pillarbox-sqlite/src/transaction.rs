@@ -1,0 +1,162 @@
+//! Transactions that the store begins for its user.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pillarbox_core::store::{BoxFuture, Enqueue, Enqueued};
+use pillarbox_core::{CommitError, EnqueueIn, StoreError, StoreTransaction, Transactional};
+use sqlx::{Connection, Sqlite, SqliteConnection, SqlitePool, Transaction};
+use tokio::runtime::Handle;
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::error::{is_busy, is_commit_unknown, store_error};
+use crate::store::{BUSY_TIMEOUT, Inner, POOL_MAX, SqliteStore, in_own_task, is_really_open, roll_back};
+
+/// A transaction on the store's database, which holds the write lock from its beginning. Dropping it rolls back.
+///
+/// Commit and roll back through it, not by statements on its connection. A database in memory has one connection only:
+/// there, the store's own calls wait until the transaction has ended, and report
+/// [`Unavailable`](pillarbox_core::ErrorKind::Unavailable) when that takes too long.
+pub struct SqliteTransaction {
+    /// None once it has been ended.
+    open: Option<Open>,
+    /// Whether SQLite has accepted a statement of ours since the user had the connection. After some errors it rolls back
+    /// by itself, and the driver does not notice.
+    is_proven: bool,
+}
+
+struct Open {
+    tx: Transaction<'static, Sqlite>,
+    turn: OwnedSemaphorePermit,
+}
+
+impl Transactional for SqliteStore {
+    type Transaction = SqliteTransaction;
+
+    fn begin(&self) -> BoxFuture<'_, Result<SqliteTransaction, StoreError>> {
+        let inner = Arc::clone(&self.inner);
+        // A task of its own: a begin() that is dropped half-way must not leave a transaction behind.
+        Box::pin(in_own_task(
+            async move { Ok(SqliteTransaction { open: Some(begin(&inner).await?), is_proven: true }) },
+        ))
+    }
+}
+
+impl StoreTransaction<SqliteStore> for SqliteTransaction {
+    type Connection = SqliteConnection;
+
+    fn connection(&mut self) -> &mut SqliteConnection {
+        self.is_proven = false;
+        self.tx()
+    }
+
+    fn enqueue<'a>(
+        &'a mut self,
+        store: &'a SqliteStore,
+        enqueue: Enqueue<'a>,
+    ) -> BoxFuture<'a, Result<Vec<Enqueued>, StoreError>> {
+        Box::pin(async move {
+            let was_proven = std::mem::replace(&mut self.is_proven, false);
+            let enqueued = store.enqueue_in(self.tx(), enqueue).await?;
+            // Nothing is sent for an empty batch, and nothing is learned.
+            self.is_proven = was_proven || !enqueued.is_empty();
+            Ok(enqueued)
+        })
+    }
+
+    fn commit(mut self) -> BoxFuture<'static, Result<(), CommitError>> {
+        Box::pin(async move {
+            let is_proven = self.is_proven;
+            let Some(open) = self.open.take() else { return Ok(()) };
+            let ended = in_own_task(async move { Ok(commit(open, is_proven).await) }).await;
+            ended.unwrap_or_else(|gone| Err(CommitError::Unknown(gone)))
+        })
+    }
+
+    fn rollback(mut self) -> BoxFuture<'static, Result<(), StoreError>> {
+        Box::pin(async move {
+            let Some(open) = self.open.take() else { return Ok(()) };
+            in_own_task(async move { roll_back(open.tx).await.map_err(store_error) }).await
+        })
+    }
+}
+
+impl SqliteTransaction {
+    fn tx(&mut self) -> &mut Transaction<'static, Sqlite> {
+        &mut self.open.as_mut().expect("a transaction is open until it is given away to be ended").tx
+    }
+}
+
+impl Drop for SqliteTransaction {
+    fn drop(&mut self) {
+        // The driver's own rollback fails, and spoils the connection, when SQLite has rolled back by itself.
+        if let Some(open) = self.open.take()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            runtime.spawn(async move {
+                let _ = roll_back(open.tx).await;
+                drop(open.turn);
+            });
+        }
+    }
+}
+
+impl fmt::Debug for SqliteTransaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteTransaction").field("is_proven", &self.is_proven).finish_non_exhaustive()
+    }
+}
+
+/// Begins once it is this transaction's turn. Those of one store queue here, in order, and not in SQLite's busy loop, where
+/// the luckiest wins.
+async fn begin(inner: &Inner) -> Result<Open, StoreError> {
+    let patience = Instant::now() + BUSY_TIMEOUT;
+    let turn = tokio::time::timeout(BUSY_TIMEOUT, Arc::clone(&inner.turns).acquire_owned()).await;
+    let Ok(Ok(turn)) = turn else {
+        return Err(StoreError::unavailable("another transaction of this store has held the write lock for too long"));
+    };
+    let mut spoiled = 0;
+    loop {
+        match inner.pool().begin_with("BEGIN IMMEDIATE").await {
+            // The pool's own busy timeout may be shorter.
+            Err(error) if is_busy(&error) && Instant::now() < patience => {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            Err(sqlx::Error::InvalidSavePointStatement) if spoiled < POOL_MAX => {
+                spoiled += 1;
+                close_spoiled(inner.pool()).await?;
+            }
+            begun => return Ok(Open { tx: begun.map_err(store_error)?, turn }),
+        }
+    }
+}
+
+async fn commit(mut open: Open, is_proven: bool) -> Result<(), CommitError> {
+    let is_open = if is_proven { Ok(true) } else { is_really_open(&mut open.tx).await };
+    if !matches!(is_open, Ok(true)) {
+        let _ = roll_back(open.tx).await;
+        return Err(CommitError::RolledBack(is_open.err().unwrap_or_else(rolled_back_before)));
+    }
+    // After an error the driver rolls back what is still open.
+    open.tx.commit().await.map_err(|error| match is_commit_unknown(&error) {
+        true => CommitError::Unknown(store_error(error)),
+        false => CommitError::RolledBack(store_error(error)),
+    })
+}
+
+fn rolled_back_before() -> StoreError {
+    StoreError::rejected(
+        "SQLite has rolled this transaction back by itself after an earlier error, such as a full disk: \
+         begin a new transaction",
+    )
+}
+
+/// Closes a connection on which the driver counts a transaction that is no more: SQLite rolled it back when its commit failed.
+async fn close_spoiled(pool: &SqlitePool) -> Result<(), StoreError> {
+    let mut connection = pool.acquire().await.map_err(store_error)?;
+    if connection.is_in_transaction() {
+        connection.close_on_drop();
+    }
+    Ok(())
+}

@@ -1,0 +1,168 @@
+//! Messages that this runtime holds: one record each, from the moment they are leased until their verdict is written.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use pillarbox_core::MessageId;
+use pillarbox_core::lease::{Held, may_start, should_renew};
+
+use crate::clock::Tick;
+use crate::context::Context;
+
+/// A message that is held.
+pub(crate) struct Flight {
+    pub(crate) cx: Context,
+    pub(crate) held: Held,
+    pub(crate) route: usize,
+    leased_at: AtomicU64,
+    started_at: AtomicU64,
+    phase: AtomicU8,
+    is_lost: AtomicBool,
+    is_given_up: AtomicBool,
+}
+
+/// How far a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// It waits in the queue.
+    Waiting,
+    /// Its handler runs.
+    Running,
+    /// Its handler has ended, or never begins; the verdict is on its way.
+    Ended,
+}
+
+impl Flight {
+    /// A message whose lease began at `leased_at` at the earliest.
+    pub(crate) fn new(cx: Context, held: Held, route: usize, leased_at: Tick) -> Arc<Self> {
+        Arc::new(Self {
+            cx,
+            held,
+            route,
+            leased_at: AtomicU64::new(leased_at.as_nanos()),
+            started_at: AtomicU64::new(0),
+            phase: AtomicU8::new(Phase::Waiting as u8),
+            is_lost: AtomicBool::new(false),
+            is_given_up: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::Acquire) {
+            0 => Phase::Waiting,
+            1 => Phase::Running,
+            _ => Phase::Ended,
+        }
+    }
+
+    pub(crate) fn started(&self, now: Tick) {
+        self.started_at.store(now.as_nanos(), Ordering::Relaxed);
+        self.phase.store(Phase::Running as u8, Ordering::Release);
+    }
+
+    pub(crate) fn ended(&self) {
+        self.phase.store(Phase::Ended as u8, Ordering::Release);
+    }
+
+    /// Whether enough of the lease is left to begin.
+    pub(crate) fn may_start(&self, now: Tick, lease: Duration) -> bool {
+        !self.is_lost() && may_start(lease, now.since(self.leased_at()))
+    }
+
+    pub(crate) fn renewed(&self, leased_at: Tick) {
+        self.leased_at.store(leased_at.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// Somebody else has it: whatever still runs here should stop.
+    pub(crate) fn lost(&self) {
+        self.is_lost.store(true, Ordering::Relaxed);
+        self.cx.cancel();
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.is_lost.load(Ordering::Relaxed)
+    }
+
+    /// How long its handler has been running.
+    pub(crate) fn running_for(&self, now: Tick) -> Option<Duration> {
+        let started_at = Tick::from_nanos(self.started_at.load(Ordering::Relaxed));
+        (self.phase() == Phase::Running).then(|| now.since(started_at))
+    }
+
+    /// Its lease is renewed no longer; true the first time.
+    pub(crate) fn give_up(&self) -> bool {
+        !self.is_given_up.swap(true, Ordering::Relaxed)
+    }
+
+    fn is_due(&self, now: Tick, lease: Duration) -> bool {
+        !self.is_lost() && should_renew(lease, now.since(self.leased_at()))
+    }
+
+    fn leased_at(&self) -> Tick {
+        Tick::from_nanos(self.leased_at.load(Ordering::Relaxed))
+    }
+}
+
+impl fmt::Debug for Flight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Flight").field("cx", &self.cx).field("phase", &self.phase()).finish_non_exhaustive()
+    }
+}
+
+/// Everything that is held, by message: one message is never in here twice.
+#[derive(Debug, Default)]
+pub(crate) struct Flights {
+    by_message: Mutex<HashMap<MessageId, Arc<Flight>>>,
+}
+
+impl Flights {
+    /// Takes flights in. Those whose message is waiting or running here already come back: it must not run twice at once.
+    pub(crate) fn admit(&self, flights: &mut Vec<Arc<Flight>>) -> Vec<Arc<Flight>> {
+        let mut by_message = self.lock();
+        let mut doubled = Vec::new();
+        flights.retain(|flight| match by_message.entry(flight.cx.message_id()) {
+            Entry::Vacant(free) => {
+                free.insert(Arc::clone(flight));
+                true
+            }
+            Entry::Occupied(mut taken) if taken.get().phase() == Phase::Ended => {
+                taken.insert(Arc::clone(flight));
+                true
+            }
+            Entry::Occupied(_) => {
+                doubled.push(Arc::clone(flight));
+                false
+            }
+        });
+        doubled
+    }
+
+    /// Forgets flights whose verdict is written. Another claim of the same message stays.
+    pub(crate) fn remove<'a>(&self, flights: impl IntoIterator<Item = &'a Arc<Flight>>) {
+        let mut by_message = self.lock();
+        for flight in flights {
+            if let Entry::Occupied(taken) = by_message.entry(flight.cx.message_id())
+                && Arc::ptr_eq(taken.get(), flight)
+            {
+                taken.remove();
+            }
+        }
+    }
+
+    /// Those whose lease should be renewed.
+    pub(crate) fn due(&self, now: Tick, lease: Duration) -> Vec<Arc<Flight>> {
+        self.lock().values().filter(|flight| flight.is_due(now, lease)).cloned().collect()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<MessageId, Arc<Flight>>> {
+        self.by_message.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

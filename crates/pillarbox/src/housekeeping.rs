@@ -1,0 +1,71 @@
+//! What every process does for all others: freeing leases that ran out, burying what expired, removing what is old.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pillarbox_core::StoreError;
+use pillarbox_core::retention::PurgeLimit;
+use tokio::time::{Instant, sleep_until};
+
+use crate::clock::{dice, spread};
+use crate::dispatcher::Engine;
+use crate::telemetry::TARGET;
+
+/// Purge calls in a row; what is left waits for the next interval.
+const PURGES_MAX: u32 = 100;
+
+/// Reaps and purges at their intervals, spread over the processes. Errors are logged; the next interval tries again.
+pub(crate) async fn run(engine: Arc<Engine>) {
+    let (reap_every, purge_every) = (engine.plan.config.reap_interval, engine.plan.config.purge_interval);
+    let mut reap_at = Instant::now() + reap_every.mul_f64(dice());
+    let mut purge_at = Instant::now() + purge_every.mul_f64(dice());
+    loop {
+        sleep_until(reap_at.min(purge_at)).await;
+        if reap_at <= Instant::now() {
+            tell(&engine, "reap", engine.reap().await);
+            reap_at = next(reap_every);
+        }
+        if purge_at <= Instant::now() {
+            tell(&engine, "purge", engine.purge().await);
+            purge_at = next(purge_every);
+        }
+    }
+}
+
+impl Engine {
+    /// Puts right what nobody else will; whether anything came free is told to the poller.
+    pub(crate) async fn reap(&self) -> Result<(), StoreError> {
+        let reaped = self.store.reap_all().await?;
+        self.telemetry().reaped(&reaped);
+        if reaped.released > 0 {
+            self.nudge();
+        }
+        Ok(())
+    }
+
+    /// Removes done messages that are past the retention, batch after batch.
+    pub(crate) async fn purge(&self) -> Result<(), StoreError> {
+        let limit = PurgeLimit::default();
+        for _ in 0..PURGES_MAX {
+            let count = self.store.purge(limit).await?;
+            if count > 0 {
+                self.telemetry().purged(count);
+            }
+            if count < u64::from(limit.get()) {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    }
+}
+
+fn next(every: Duration) -> Instant {
+    Instant::now() + spread(every, dice())
+}
+
+fn tell(engine: &Engine, what: &str, result: Result<(), StoreError>) {
+    if let Err(error) = result {
+        tracing::warn!(target: TARGET, %error, store = engine.store.id().as_str(), "{what} failed; the next one tries again");
+    }
+}

@@ -1,0 +1,200 @@
+//! The loops that talk to the store: they write verdicts and bring new messages, in one call where both are to be done.
+
+use std::sync::Arc;
+
+use pillarbox_core::lease::Claim;
+use pillarbox_core::store::{Claimed, Exchanged};
+use pillarbox_core::{Settled, StoreError};
+
+use crate::clock::{Tick, dice};
+use crate::dispatcher::Engine;
+use crate::queue::Path;
+use crate::schedule::{Situation, Step};
+use crate::settler::Batch;
+use crate::telemetry::TARGET;
+
+/// Follows the schedule. Ends only when it is dropped, which may happen at any await.
+pub(crate) async fn run(engine: Arc<Engine>) {
+    loop {
+        match engine.step(engine.pauses.may_claim_at()) {
+            Step::Claim => engine.claim_or_settle().await,
+            Step::Settle => engine.settle_call().await,
+            Step::Wait(until) => engine.wait(until).await,
+        }
+    }
+}
+
+impl Engine {
+    /// Claims now, whatever the schedule says; how many messages came. None when there is no room for them.
+    pub(crate) async fn poll_once(&self) -> Result<usize, StoreError> {
+        let reserved = self.reserve(1);
+        if reserved == 0 || self.is_closing() {
+            self.give_back(Path::Cold, reserved);
+            return Ok(0);
+        }
+        let mut call = CallGuard::new(self, reserved, Batch::default());
+        let claim = Claim::new(self.owner, self.plan.config.lease, limit_of(reserved))?;
+        let leased_at = self.clock.now();
+        let claimed = self.store.claim(claim).await?;
+        let count = claimed.len();
+        self.take_in(claimed, leased_at, call.take_room());
+        Ok(count)
+    }
+
+    /// Writes everything that waits; what a failed call did not write waits on.
+    pub(crate) async fn settle_now(&self) -> Result<(), StoreError> {
+        while self.verdicts.is_waiting() {
+            let batch = self.verdicts.take();
+            let mut call = CallGuard::new(self, 0, batch);
+            let answers = self.store.settle(self.owner, &call.batch.settlements).await?;
+            self.applied(call.take_batch(), &answers);
+        }
+        Ok(())
+    }
+
+    fn step(&self, may_claim_at: Tick) -> Step {
+        let situation = Situation { has_verdicts: self.verdicts.is_waiting(), may_claim_at };
+        self.schedule().step(self.clock.now(), situation)
+    }
+
+    /// Places in the cold queue for the next claim; few are not worth a call.
+    fn reserve(&self, least: usize) -> usize {
+        let limit = usize::try_from(self.plan.config.claim_limit).unwrap_or(usize::MAX);
+        self.queue.reserve_cold(least, self.pauses.claim_limit(limit, self.clock.now()))
+    }
+
+    async fn claim_or_settle(&self) {
+        let limit = usize::try_from(self.plan.config.claim_limit).unwrap_or(usize::MAX);
+        let reserved = self.reserve(limit.min(self.plan.config.cold_capacity) / 2);
+        if reserved == 0 {
+            // Whoever makes room wakes a loop.
+            return match self.step(Tick::NEVER) {
+                Step::Settle => self.settle_call().await,
+                Step::Wait(until) => self.wait(until).await,
+                Step::Claim => {}
+            };
+        }
+        let begun = self.schedule().begin_claim(self.clock.now());
+        match begun {
+            Some(number) => self.claim_call(number, reserved).await,
+            None => self.give_back(Path::Cold, reserved),
+        }
+    }
+
+    async fn claim_call(&self, number: u64, reserved: usize) {
+        let mut call = CallGuard::new(self, reserved, self.verdicts.take());
+        let leased_at = self.clock.now();
+        match self.exchange(&call.batch, reserved).await {
+            Ok(Exchanged { settled, claimed }) => {
+                let (count, batch) = (claimed.len(), call.take_batch());
+                let carried = !batch.is_empty();
+                self.applied(batch, &settled);
+                self.take_in(claimed, leased_at, call.take_room());
+                let (now, was_out) = (self.clock.now(), self.schedule().is_out());
+                {
+                    let mut schedule = self.schedule();
+                    if carried {
+                        schedule.settled(now, now.since(leased_at));
+                    }
+                    schedule.claimed(now, number, count, reserved, dice());
+                }
+                self.call_succeeded(was_out);
+            }
+            Err(error) => self.call_failed(&error, true),
+        }
+    }
+
+    async fn exchange(&self, batch: &Batch, limit: usize) -> Result<Exchanged, StoreError> {
+        let claim = Claim::new(self.owner, self.plan.config.lease, limit_of(limit))?;
+        if batch.is_empty() {
+            let claimed: Vec<Claimed> = self.store.claim(claim).await?;
+            return Ok(Exchanged { settled: Vec::new(), claimed });
+        }
+        self.store.exchange(&batch.settlements, claim).await
+    }
+
+    async fn settle_call(&self) {
+        let batch = self.verdicts.take();
+        if batch.is_empty() {
+            return;
+        }
+        let began = self.clock.now();
+        self.schedule().begin_settle(began);
+        let mut call = CallGuard::new(self, 0, batch);
+        let answers: Result<Vec<Settled>, _> = self.store.settle(self.owner, &call.batch.settlements).await;
+        match answers {
+            Ok(answers) => {
+                self.applied(call.take_batch(), &answers);
+                let (now, was_out) = (self.clock.now(), self.schedule().is_out());
+                self.schedule().settled(now, now.since(began));
+                self.call_succeeded(was_out);
+            }
+            Err(error) => self.call_failed(&error, false),
+        }
+    }
+
+    fn call_succeeded(&self, was_out: bool) {
+        if was_out {
+            tracing::info!(target: TARGET, store = self.store.id().as_str(), "the store is back");
+        }
+        // Another loop may have something to do now: more to claim, or verdicts that waited for this call.
+        self.wake_loop();
+        self.tell_depths();
+    }
+
+    fn call_failed(&self, error: &StoreError, was_claim: bool) {
+        let is_first = self.schedule().failed(self.clock.now(), was_claim, dice());
+        if is_first {
+            let store = self.store.id().as_str();
+            tracing::error!(target: TARGET, %error, store, "the store is away: verdicts are kept, and tried again");
+        }
+    }
+
+    async fn wait(&self, until: Tick) {
+        match self.clock.instant(until) {
+            Some(instant) => {
+                let _ = tokio::time::timeout_at(instant, self.loop_woken()).await;
+            }
+            None => self.loop_woken().await,
+        }
+    }
+}
+
+/// A call to the store. When it fails, or is dropped half-way, its verdicts and its room go back where they came from.
+struct CallGuard<'a> {
+    engine: &'a Engine,
+    reserved: usize,
+    batch: Batch,
+}
+
+impl<'a> CallGuard<'a> {
+    fn new(engine: &'a Engine, reserved: usize, batch: Batch) -> Self {
+        engine.counters.call_began();
+        Self { engine, reserved, batch }
+    }
+
+    /// The verdicts were written.
+    fn take_batch(&mut self) -> Batch {
+        std::mem::take(&mut self.batch)
+    }
+
+    /// The room is used now.
+    fn take_room(&mut self) -> usize {
+        std::mem::take(&mut self.reserved)
+    }
+}
+
+impl Drop for CallGuard<'_> {
+    fn drop(&mut self) {
+        if !self.batch.is_empty() {
+            self.engine.verdicts.put_back(self.take_batch());
+        }
+        self.engine.give_back(Path::Cold, self.reserved);
+        self.engine.counters.call_ended();
+        self.engine.changed.notify_waiters();
+    }
+}
+
+fn limit_of(reserved: usize) -> u32 {
+    u32::try_from(reserved).unwrap_or(u32::MAX)
+}

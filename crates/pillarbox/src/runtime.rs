@@ -1,0 +1,229 @@
+//! A running runtime: its tasks, and the handle on them.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use pillarbox_core::{Invalid, StoreError};
+use tokio::runtime::Handle;
+use tokio::sync::OnceCell;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::builder::RuntimeBuilder;
+use crate::dispatcher::Engine;
+use crate::hot_path::Hub;
+use crate::outbox::Outbox;
+use crate::shutdown::ShutdownReport;
+use crate::stats::Stats;
+use crate::telemetry::TARGET;
+use crate::{housekeeping, listener, poller, renewer, worker};
+
+/// Handles the messages of one outbox in this process. Cheap to clone; when the last handle is dropped it stops.
+///
+/// ```
+/// use std::time::Duration;
+/// use pillarbox::prelude::*;
+///
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let outbox = Outbox::connect("sqlite::memory:").await?;
+/// let runtime = Runtime::builder(&outbox)
+///     .on_topic("greeting", async |message: Raw| {
+///         println!("{}", String::from_utf8_lossy(message.payload()));
+///         Ok(())
+///     })
+///     .start()
+///     .await?;
+/// outbox.enqueue_now(Message::new("greeting", "hello")).await?;
+/// # runtime.idle().await;
+/// let report = runtime.shutdown(Duration::from_secs(5)).await;
+/// assert_eq!(report.unsettled, 0);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Runtime {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) workers: TaskTracker,
+    pub(crate) others: TaskTracker,
+    /// Ends every task but the workers, and the renewer's thread.
+    pub(crate) stop: CancellationToken,
+    pub(crate) renewer_ended: CancellationToken,
+    pub(crate) report: OnceCell<ShutdownReport>,
+}
+
+/// Why a runtime did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// Something that the builder was told is wrong; everything is named.
+    #[error("the runtime cannot start: {0}")]
+    Invalid(#[from] Invalid),
+    /// Another runtime runs on this outbox: one process needs one per outbox.
+    #[error("another runtime is attached to this outbox: shut it down first, or open the store a second time")]
+    AlreadyAttached,
+    /// The builder belongs to no outbox.
+    #[error("the builder belongs to no outbox: begin with `Runtime::builder(&outbox)`")]
+    NoOutbox,
+    /// There is no tokio runtime to run in.
+    #[error("a runtime starts inside of a tokio runtime, and there is none")]
+    NoTokio,
+    /// The thread that renews leases could not be started.
+    #[error("the thread that renews leases could not be started: {0}")]
+    Thread(#[source] io::Error),
+}
+
+impl Runtime {
+    /// Begins to describe a runtime for this outbox.
+    pub fn builder<S: ?Sized>(outbox: &Outbox<S>) -> RuntimeBuilder {
+        let mut builder = RuntimeBuilder::new();
+        builder.hub = Some(Arc::clone(outbox.hub()));
+        builder
+    }
+
+    /// Accepts nothing new, gives back at once what has not begun, waits up to `grace` for handlers that run, then stops
+    /// them. Nothing is lost: what is not settled is taken over by others when its lease has run out.
+    ///
+    /// A second call waits for the first one, and answers the same.
+    pub async fn shutdown(&self, grace: Duration) -> ShutdownReport {
+        *self.inner.report.get_or_init(|| self.inner.shut_down(grace)).await
+    }
+
+    /// Claims now, beside the poller; how many messages came. None when there is no room for them in memory.
+    pub async fn poll_once(&self) -> Result<usize, StoreError> {
+        self.inner.engine.poll_once().await
+    }
+
+    /// What the runtime has done and is doing.
+    pub fn stats(&self) -> Stats {
+        Stats::of(&self.inner.engine)
+    }
+
+    /// Waits until nothing waits in memory, runs or is unsettled, and a claim that began after this call found nothing.
+    ///
+    /// Messages that are due later do not count. For tests, instead of sleeping.
+    pub async fn idle(&self) {
+        let engine = &self.inner.engine;
+        let mut mark = engine.schedule().began_count();
+        loop {
+            let changed = engine.changed.notified();
+            let mut changed = std::pin::pin!(changed);
+            changed.as_mut().enable();
+            let is_quiet = engine.is_quiet();
+            let found_nothing = engine.schedule().is_empty_since(mark);
+            if is_quiet && (found_nothing || engine.never_claims()) {
+                return;
+            }
+            if !is_quiet {
+                // What is under way may enqueue more: only a later claim counts.
+                mark = engine.schedule().began_count();
+            } else if !engine.schedule().is_wanted() {
+                engine.nudge();
+            }
+            changed.await;
+        }
+    }
+}
+
+impl RuntimeBuilder {
+    /// Checks everything, and starts. Messages are handled from now on.
+    pub async fn start(mut self) -> Result<Runtime, StartError> {
+        let hub = self.hub.take().ok_or(StartError::NoOutbox)?;
+        let plan = self.into_plan(hub.store.id().clone())?;
+        let handle = Handle::try_current().map_err(|_| StartError::NoTokio)?;
+        let engine = Arc::new(Engine::new(Arc::clone(&hub.store), plan));
+        hub.attach(&engine)?;
+        let inner = Inner {
+            engine,
+            hub,
+            workers: TaskTracker::new(),
+            others: TaskTracker::new(),
+            stop: CancellationToken::new(),
+            renewer_ended: CancellationToken::new(),
+            report: OnceCell::new(),
+        };
+        // From here on a failure drops `inner`, which detaches it.
+        inner.spawn_all(&handle)?;
+        Ok(Runtime { inner: Arc::new(inner) })
+    }
+}
+
+impl Inner {
+    fn spawn_all(&self, handle: &Handle) -> Result<(), StartError> {
+        let engine = || Arc::clone(&self.engine);
+        renewer::start(engine(), self.stop.clone(), self.renewer_ended.clone()).map_err(StartError::Thread)?;
+        let config = &self.engine.plan.config;
+        for number in 0..config.worker_count {
+            let engine = engine();
+            self.workers.spawn_on(lasting(move || worker::run(Arc::clone(&engine), number)), handle);
+        }
+        for _ in 0..config.store_call_count {
+            self.spawn(poller::run, handle);
+        }
+        self.spawn(housekeeping::run, handle);
+        self.spawn(listener::run, handle);
+        Ok(())
+    }
+
+    fn spawn<F>(&self, task: impl Fn(Arc<Engine>) -> F + Send + 'static, handle: &Handle)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let (engine, stop) = (Arc::clone(&self.engine), self.stop.clone());
+        let task = async move {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => {}
+                () = lasting(move || task(Arc::clone(&engine))) => {}
+            }
+        };
+        self.others.spawn_on(task, handle);
+    }
+}
+
+/// Begins a task again that panicked. No code of ours should; subscribers, recorders and stores of others may.
+async fn lasting<F: Future<Output = ()>>(task: impl Fn() -> F) {
+    while AssertUnwindSafe(task()).catch_unwind().await.is_err() {
+        tracing::error!(target: TARGET, "a task of the runtime panicked and begins again");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.hub.detach(&self.engine);
+        self.engine.close();
+        self.engine.abort.cancel();
+        self.engine.plan.scope.token.cancel();
+        drop(self.engine.queue.close());
+        self.stop.cancel();
+    }
+}
+
+impl Engine {
+    /// Whether no claim will ever begin: on the way out, or without routes.
+    fn never_claims(&self) -> bool {
+        self.is_closing() || self.plan.routes.is_empty()
+    }
+
+    /// Whether nothing waits in memory, runs, or is on its way to the store.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.flights.len() == 0 && self.verdicts.unwritten() == 0 && self.counters.calls() == 0
+    }
+}
+
+impl fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runtime").field("engine", &self.inner.engine).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,15 @@
+//! The runtime on the memory store, and the acceptance scenarios on every backend.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod acceptance;
+mod dispatch;
+mod hot_path;
+mod inline;
+mod leases;
+mod outage;
+mod pauses;
+mod poller;
+mod settle;
+mod shutdown;
+mod support;

@@ -1,0 +1,319 @@
+//! A store that counts, fails and holds back calls; and short words for what every test does.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use pillarbox::StoreId;
+use pillarbox::lease::{Claim, Held};
+use pillarbox::prelude::*;
+use pillarbox::retention::PurgeLimit;
+use pillarbox::store::{Claimed, Enqueued, Exchanged, Reap, Reaped};
+use pillarbox_core::Wakeups;
+use pillarbox_core::admin::MessageName;
+use pillarbox_testing::{MemoryDatabase, MemoryStore};
+use tokio::sync::{Notify, Semaphore, broadcast, mpsc};
+
+/// An interval that no test lives to see.
+pub(crate) const NEVER: Duration = Duration::from_secs(24 * 3600);
+
+/// A memory store whose calls are counted, and can fail or wait.
+#[derive(Clone, Debug)]
+pub(crate) struct Watched {
+    pub(crate) memory: MemoryStore,
+    pub(crate) shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) is_down: AtomicBool,
+    pub(crate) cannot_renew: AtomicBool,
+    pub(crate) counts: Mutex<Counts>,
+    changed: Notify,
+    changed_for_threads: Condvar,
+    /// Claims wait for one of these.
+    pub(crate) claims: Semaphore,
+    pub(crate) wakeups: WakeupMode,
+    bell: broadcast::Sender<()>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) claims: usize,
+    pub(crate) settles: usize,
+    /// Exchanges that settled something.
+    pub(crate) exchanges: usize,
+    pub(crate) verdicts: usize,
+    pub(crate) failures: usize,
+    pub(crate) renewals: usize,
+    pub(crate) refused_renewals: usize,
+    pub(crate) wakes: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WakeupMode {
+    None,
+    Works,
+    Deaf,
+}
+
+impl Watched {
+    pub(crate) fn new() -> Self {
+        Self::with(WakeupMode::None)
+    }
+
+    pub(crate) fn with(wakeups: WakeupMode) -> Self {
+        Self::on(&MemoryDatabase::new(), wakeups, broadcast::Sender::new(16))
+    }
+
+    /// Another process on the same database.
+    pub(crate) fn another(&self) -> Self {
+        Self::on(self.memory.database(), self.shared.wakeups, self.shared.bell.clone())
+    }
+
+    fn on(database: &MemoryDatabase, wakeups: WakeupMode, bell: broadcast::Sender<()>) -> Self {
+        let shared = Shared {
+            is_down: AtomicBool::new(false),
+            cannot_renew: AtomicBool::new(false),
+            counts: Mutex::default(),
+            changed: Notify::new(),
+            changed_for_threads: Condvar::new(),
+            claims: Semaphore::new(Semaphore::MAX_PERMITS),
+            wakeups,
+            bell,
+        };
+        Self { memory: database.connect(StoreOptions::default()).unwrap(), shared: Arc::new(shared) }
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        *self.shared.counts.lock().unwrap()
+    }
+
+    pub(crate) fn set_down(&self, is_down: bool) {
+        self.shared.is_down.store(is_down, Ordering::SeqCst);
+    }
+
+    /// Lets no claim through any more.
+    pub(crate) fn hold_claims(&self) {
+        self.shared.claims.forget_permits(usize::MAX);
+    }
+
+    /// Waits until the calls so far are as the test wants them.
+    pub(crate) async fn wait_for(&self, is_met: impl Fn(Counts) -> bool) {
+        loop {
+            let changed = self.shared.changed.notified();
+            let mut changed = std::pin::pin!(changed);
+            changed.as_mut().enable();
+            if is_met(self.counts()) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// The same for a thread that must not run a task.
+    pub(crate) fn block_until(&self, is_met: impl Fn(Counts) -> bool) {
+        let counts = self.shared.counts.lock().unwrap();
+        drop(self.shared.changed_for_threads.wait_while(counts, |counts| !is_met(*counts)).unwrap());
+    }
+
+    /// The only message, wherever it stands.
+    pub(crate) async fn state_of(&self, id: MessageId) -> (pillarbox::outbox::State, u32) {
+        let stored = self.memory.get(MessageName::Message(id)).await.unwrap().unwrap();
+        (stored.state, stored.attempts)
+    }
+
+    fn count(&self, act: impl FnOnce(&mut Counts)) {
+        act(&mut self.shared.counts.lock().unwrap());
+        self.shared.changed.notify_waiters();
+        self.shared.changed_for_threads.notify_all();
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        if self.shared.is_down.load(Ordering::SeqCst) {
+            self.count(|counts| counts.failures += 1);
+            return Err(StoreError::unavailable("the test says so"));
+        }
+        Ok(())
+    }
+
+    async fn pass_claim(&self) -> Result<(), StoreError> {
+        self.shared.claims.acquire().await.unwrap().forget();
+        self.count(|counts| counts.claims += 1);
+        self.check()
+    }
+}
+
+#[pillarbox::async_trait]
+impl OutboxStore for Watched {
+    fn id(&self) -> &StoreId {
+        self.memory.id()
+    }
+
+    fn options(&self) -> &StoreOptions {
+        self.memory.options()
+    }
+
+    async fn enqueue(&self, enqueue: Enqueue<'_>) -> Result<Vec<Enqueued>, StoreError> {
+        self.memory.enqueue(enqueue).await
+    }
+
+    async fn claim(&self, claim: Claim) -> Result<Vec<Claimed>, StoreError> {
+        self.pass_claim().await?;
+        self.memory.claim(claim).await
+    }
+
+    async fn settle(&self, owner: OwnerToken, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
+        self.check()?;
+        let settled = self.memory.settle(owner, settlements).await;
+        self.count(|counts| {
+            counts.settles += 1;
+            counts.verdicts += settlements.len();
+        });
+        settled
+    }
+
+    async fn exchange(&self, settlements: &[Settlement], claim: Claim) -> Result<Exchanged, StoreError> {
+        self.pass_claim().await?;
+        let exchanged = self.memory.exchange(settlements, claim).await;
+        self.count(|counts| {
+            counts.exchanges += usize::from(!settlements.is_empty());
+            counts.verdicts += settlements.len();
+        });
+        exchanged
+    }
+
+    async fn renew(&self, owner: OwnerToken, held: &[Held], lease: Duration) -> Result<Vec<Settled>, StoreError> {
+        if self.shared.cannot_renew.load(Ordering::SeqCst) {
+            self.count(|counts| counts.refused_renewals += 1);
+            return Err(StoreError::unavailable("the test says so"));
+        }
+        let renewed = self.memory.renew(owner, held, lease).await;
+        self.count(|counts| counts.renewals += 1);
+        renewed
+    }
+
+    async fn reap(&self, reap: Reap) -> Result<Reaped, StoreError> {
+        self.memory.reap(reap).await
+    }
+
+    async fn purge(&self, limit: PurgeLimit) -> Result<u64, StoreError> {
+        self.memory.purge(limit).await
+    }
+
+    async fn detached(&self) -> Result<Arc<dyn OutboxStore>, StoreError> {
+        Ok(Arc::new(self.clone()))
+    }
+
+    async fn wake_others(&self) -> Result<(), StoreError> {
+        self.count(|counts| counts.wakes += 1);
+        if self.shared.wakeups == WakeupMode::Works {
+            let _ = self.shared.bell.send(());
+        }
+        Ok(())
+    }
+
+    async fn listen(&self) -> Result<Option<Box<dyn Wakeups>>, StoreError> {
+        match self.shared.wakeups {
+            WakeupMode::None => Ok(None),
+            WakeupMode::Works | WakeupMode::Deaf => Ok(Some(Box::new(Bell(self.shared.bell.subscribe())))),
+        }
+    }
+}
+
+struct Bell(broadcast::Receiver<()>);
+
+#[pillarbox::async_trait]
+impl Wakeups for Bell {
+    async fn next(&mut self) -> Result<(), StoreError> {
+        match self.0.recv().await {
+            Ok(()) | Err(broadcast::error::RecvError::Lagged(_)) => Ok(()),
+            Err(broadcast::error::RecvError::Closed) => Err(StoreError::unavailable("the bell is gone")),
+        }
+    }
+}
+
+/// An outbox on a memory store of its own.
+pub(crate) fn memory() -> Outbox<MemoryStore> {
+    Outbox::new(MemoryStore::new(StoreOptions::default()))
+}
+
+/// A builder that neither polls nor cleans up by itself: tests nudge.
+pub(crate) fn quiet<S: ?Sized>(outbox: &Outbox<S>) -> RuntimeBuilder {
+    Runtime::builder(outbox).poll_interval(NEVER).idle_interval(NEVER).reap_interval(NEVER).purge_interval(NEVER)
+}
+
+/// Where a handler stands: it tells that it has begun, and waits until it is let go.
+#[derive(Clone)]
+pub(crate) struct Stage {
+    began: mpsc::UnboundedSender<MessageId>,
+    go: Arc<Semaphore>,
+    at_once: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+}
+
+/// The test's side of a stage.
+pub(crate) struct Director {
+    began: mpsc::UnboundedReceiver<MessageId>,
+    go: Arc<Semaphore>,
+    most: Arc<AtomicUsize>,
+}
+
+pub(crate) fn stage() -> (Stage, Director) {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let (go, most) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
+    let stage = Stage { began: sender, go: Arc::clone(&go), at_once: Arc::default(), most: Arc::clone(&most) };
+    (stage, Director { began: receiver, go, most })
+}
+
+impl Stage {
+    /// What a handler does: begin, wait, end.
+    pub(crate) async fn play(self, cx: Context) -> HandlerResult {
+        let at_once = self.at_once.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(at_once, Ordering::SeqCst);
+        self.began.send(cx.message_id()).unwrap();
+        let permit = self.go.acquire().await;
+        self.at_once.fetch_sub(1, Ordering::SeqCst);
+        permit?.forget();
+        Ok(())
+    }
+}
+
+impl Director {
+    /// Waits for the next handler to begin.
+    pub(crate) async fn began(&mut self) -> MessageId {
+        self.began.recv().await.unwrap()
+    }
+
+    /// Lets so many handlers end.
+    pub(crate) fn go(&self, count: usize) {
+        self.go.add_permits(count);
+    }
+
+    /// The most handlers that ran at one time.
+    pub(crate) fn most_at_once(&self) -> usize {
+        self.most.load(Ordering::SeqCst)
+    }
+
+    /// Whether a handler has begun that the test has not seen yet.
+    pub(crate) fn has_more(&mut self) -> bool {
+        !self.began.is_empty()
+    }
+}
+
+/// A builder with one route, `work`, that plays on the stage.
+pub(crate) fn on_stage(builder: RuntimeBuilder, topic: &str, stage: &Stage) -> RuntimeBuilder {
+    let stage = stage.clone();
+    builder.on_topic(topic, move |cx: Context| stage.clone().play(cx))
+}
+
+/// Messages of one topic.
+pub(crate) fn messages(topic: &str, count: usize) -> Vec<Message> {
+    (0..count).map(|number| Message::new(topic, number.to_string())).collect()
+}
+
+/// A policy that gives up after so many attempts, and tries again after a millisecond.
+pub(crate) fn attempts(count: u32) -> pillarbox::retry::RetryPolicy {
+    let soon = pillarbox::retry::Jittered { base: Duration::from_millis(1), max: Duration::from_millis(1) };
+    pillarbox::retry::RetryPolicy::default().attempts_max(count).backoff(soon)
+}
