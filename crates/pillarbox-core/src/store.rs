@@ -10,6 +10,7 @@
 //! - Deadlocks and serialization failures are retried inside, [`CONFLICT_RETRIES_MAX`] times.
 //! - Many instances may call everything at once, on one database.
 
+use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::future::Future;
@@ -402,6 +403,24 @@ impl Default for StoreOptions {
     }
 }
 
+/// Cuts a batch where one statement would hold more than so many bytes or messages; most batches stay whole.
+///
+/// A message that is larger than the limit goes alone.
+pub fn chunks<M: Borrow<Message>>(messages: &[M], bytes_max: usize, count_max: usize) -> Vec<&[M]> {
+    let mut chunks = Vec::new();
+    let (mut start, mut bytes) = (0, 0);
+    for (index, message) in messages.iter().enumerate() {
+        let weight = message.borrow().weight();
+        if index > start && (bytes + weight > bytes_max || index - start == count_max) {
+            chunks.push(&messages[start..index]);
+            (start, bytes) = (index, 0);
+        }
+        bytes += weight;
+    }
+    chunks.push(&messages[start..]);
+    chunks
+}
+
 /// Guarded calls, prepared for the database: sorted by row, so that two settlers cannot deadlock, each row named once.
 #[derive(Debug)]
 pub struct GuardPlan<'a, T> {
@@ -497,6 +516,18 @@ mod tests {
         let asked = vec![held(1); SETTLE_MAX + 1];
         let refused = GuardPlan::new(&asked, |held| *held).unwrap_err();
         assert_eq!(refused.problems()[0].limit(), Some(SETTLE_MAX as u64));
+    }
+
+    #[test]
+    fn batches_are_cut_by_bytes_and_by_count() {
+        let lengths = |messages: &[Message], bytes_max, count_max| -> Vec<usize> {
+            chunks(messages, bytes_max, count_max).iter().map(|chunk| chunk.len()).collect()
+        };
+        let small = vec![Message::new("t", ""); 11];
+        assert_eq!(lengths(&small, usize::MAX, 10), [10, 1]);
+        let large = vec![Message::new("t", vec![0; 1000]); 5];
+        assert_eq!(lengths(&large, 2500, usize::MAX), [2, 2, 1]);
+        assert_eq!(lengths(&large, 1, usize::MAX), [1; 5]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use pillarbox_core::lease::Held;
 use pillarbox_core::message::When;
 use pillarbox_core::parts::{write_aggregate_type, write_headers};
-use pillarbox_core::store::{BoxFuture, Enqueue, Enqueued, OpenTransaction, Placement, enqueue_answers};
+use pillarbox_core::store::{BoxFuture, Enqueue, Enqueued, OpenTransaction, Placement, chunks, enqueue_answers};
 use pillarbox_core::{Fence, Message, MessageId, StoreError, WorkId};
 use sqlx::mysql::{MySql, MySqlArguments, MySqlRow};
 use sqlx::query::Query;
@@ -70,7 +70,7 @@ pub(crate) async fn insert(
         _ => {}
     }
     let mut stored = Vec::with_capacity(enqueue.messages().len());
-    for chunk in chunks(enqueue.messages(), inner.server.packet_bytes_max / 2) {
+    for chunk in chunks(enqueue.messages(), inner.server.packet_bytes_max / 2, LIST_MAX) {
         stored.extend(match plain {
             true => insert_plain(inner, connection, chunk, &birth).await?,
             false => insert_chunk(inner, connection, chunk, &birth).await?,
@@ -377,22 +377,6 @@ fn insert_statement(inner: &Inner, count: usize) -> String {
     format!("{head}VALUES {first}{others} ON DUPLICATE{tail}")
 }
 
-/// Cuts a batch by the length of lists and packets.
-fn chunks(messages: &[Message], bytes_max: usize) -> Vec<&[Message]> {
-    let mut chunks = Vec::new();
-    let (mut start, mut bytes) = (0, 0);
-    for (index, message) in messages.iter().enumerate() {
-        let weight = message.weight();
-        if index > start && (bytes + weight > bytes_max || index - start == LIST_MAX) {
-            chunks.push(&messages[start..index]);
-            (start, bytes) = (index, 0);
-        }
-        bytes += weight;
-    }
-    chunks.push(&messages[start..]);
-    chunks
-}
-
 /// Whether only the database can say if the message is ready.
 fn is_conditional(message: &Message) -> bool {
     message.is_delayed() || message.expires().is_some()
@@ -443,17 +427,6 @@ pub(crate) fn duration_micros(duration: Duration) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn batches_are_cut_by_bytes_and_by_count() {
-        let small = vec![Message::new("t", ""); LIST_MAX + 1];
-        let lengths: Vec<_> = chunks(&small, usize::MAX).iter().map(|chunk| chunk.len()).collect();
-        assert_eq!(lengths, [LIST_MAX, 1]);
-        let large = vec![Message::new("t", vec![0; 1000]); 5];
-        let lengths: Vec<_> = chunks(&large, 2500).iter().map(|chunk| chunk.len()).collect();
-        assert_eq!(lengths, [2, 2, 1]);
-        assert_eq!(chunks(&large, 1).len(), 5);
-    }
 
     #[test]
     fn instants_are_cut_to_microseconds() {

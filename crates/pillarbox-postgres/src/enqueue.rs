@@ -5,10 +5,10 @@ use std::time::SystemTime;
 use pillarbox_core::lease::{Held, Lease};
 use pillarbox_core::message::{Message, When};
 use pillarbox_core::parts::{write_aggregate_type, write_headers};
-use pillarbox_core::store::{BoxFuture, Enqueue, Enqueued, OpenTransaction, Placement, enqueue_answers};
+use pillarbox_core::store::{BoxFuture, Enqueue, Enqueued, OpenTransaction, Placement, chunks, enqueue_answers};
 use pillarbox_core::{MessageId, StoreError, WorkId};
 use sqlx::postgres::PgRow;
-use sqlx::{Connection, PgConnection, Postgres, Row, Transaction};
+use sqlx::{Connection, Decode, PgConnection, Postgres, Row, Transaction, Type};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -56,10 +56,10 @@ impl OpenTransaction<PostgresStore> for &mut Transaction<'_, Postgres> {
 /// Enqueues in a transaction of the store's own: one statement is one already; more get one around them.
 pub(crate) async fn standalone(store: &PostgresStore, enqueue: Enqueue<'_>) -> Result<Vec<Enqueued>, StoreError> {
     let messages = enqueue.distinct();
-    if let [chunk] = chunks(&messages)[..] {
+    if let [chunk] = chunks(&messages, STATEMENT_BYTES_MAX, usize::MAX)[..] {
         let insert = Insert::of(store, chunk, enqueue.lease());
         let rows = store.fetch(insert.statement, |query| insert.bind(query)).await?;
-        return answers(&enqueue, &rows);
+        return Ok(enqueue_answers(&enqueue, insert.stored(&rows)?));
     }
     let (store, owned, lease) = (store.clone(), enqueue.messages().to_vec(), enqueue.lease());
     // A dropped begin() would leave an open transaction in the pool: the task is never dropped half-way.
@@ -79,50 +79,18 @@ async fn insert_all(
     enqueue: Enqueue<'_>,
 ) -> Result<Vec<Enqueued>, StoreError> {
     let messages = enqueue.distinct();
-    let mut rows = Vec::with_capacity(messages.len());
-    for chunk in chunks(&messages) {
+    let mut stored = Vec::with_capacity(messages.len());
+    for chunk in chunks(&messages, STATEMENT_BYTES_MAX, usize::MAX) {
         let insert = Insert::of(store, chunk, enqueue.lease());
         let query = store.query(insert.statement, |query| insert.bind(query));
-        let stored = query.fetch_all(&mut *connection).await.map_err(store_error);
-        if stored.as_ref().is_err_and(is_foreign_connection) {
+        let rows = query.fetch_all(&mut *connection).await.map_err(store_error);
+        if rows.as_ref().is_err_and(is_foreign_connection) {
             // This transaction is lost; the next one will be served.
             store.notice_pooler();
         }
-        rows.extend(stored?);
+        stored.extend(insert.stored(&rows?)?);
     }
-    answers(&enqueue, &rows)
-}
-
-fn answers(enqueue: &Enqueue<'_>, rows: &[PgRow]) -> Result<Vec<Enqueued>, StoreError> {
-    let placed = |row: &PgRow| -> Result<_, sqlx::Error> {
-        let work_id = WorkId::from_i64(row.try_get(0)?);
-        let placement = match enqueue.lease() {
-            Some(lease) if row.try_get(2)? => Placement::Leased(Held { work_id, fence: lease.fence() }),
-            _ => Placement::Pending(work_id),
-        };
-        Ok((row.try_get::<Uuid, _>(1)?, placement))
-    };
-    let mut stored = Vec::with_capacity(rows.len());
-    for row in rows {
-        let (uuid, placement) = placed(row).map_err(store_error)?;
-        stored.push((MessageId::from_uuid(uuid)?, placement));
-    }
-    Ok(enqueue_answers(enqueue, stored))
-}
-
-/// Cuts a batch so that no statement outgrows [`STATEMENT_BYTES_MAX`]; most batches stay whole.
-fn chunks<'a, 'm>(messages: &'a [&'m Message]) -> Vec<&'a [&'m Message]> {
-    let mut chunks = Vec::new();
-    let (mut start, mut bytes) = (0, 0);
-    for (index, message) in messages.iter().enumerate() {
-        if index > start && bytes + message.weight() > STATEMENT_BYTES_MAX {
-            chunks.push(&messages[start..index]);
-            (start, bytes) = (index, 0);
-        }
-        bytes += message.weight();
-    }
-    chunks.push(&messages[start..]);
-    chunks
+    Ok(enqueue_answers(&enqueue, stored))
 }
 
 /// The statement for a batch, and what it binds.
@@ -163,6 +131,31 @@ impl<'s, 'm> Insert<'s, 'm> {
             Rows::One(_) => query,
         }
     }
+
+    /// The messages that are new, from what the statement answered.
+    fn stored(&self, rows: &[PgRow]) -> Result<Vec<(MessageId, Placement)>, StoreError> {
+        let mut stored = Vec::with_capacity(rows.len());
+        for row in rows {
+            let (message_id, id, leased) = match &self.rows {
+                Rows::One(message) => {
+                    let Some(id) = get::<Option<i64>>(row, 0)? else { continue };
+                    (message.id(), id.abs(), id < 0)
+                }
+                Rows::Many(_) => (MessageId::from_uuid(get(row, 1)?)?, get(row, 0)?, get(row, 2)?),
+            };
+            let work_id = WorkId::from_i64(id);
+            let placement = match self.lease {
+                Some(lease) if leased => Placement::Leased(Held { work_id, fence: lease.fence() }),
+                _ => Placement::Pending(work_id),
+            };
+            stored.push((message_id, placement));
+        }
+        Ok(stored)
+    }
+}
+
+fn get<'r, T: Decode<'r, Postgres> + Type<Postgres>>(row: &'r PgRow, index: usize) -> Result<T, StoreError> {
+    row.try_get(index).map_err(store_error)
 }
 
 fn bind_one(query: PgQuery, message: &Message) -> PgQuery {

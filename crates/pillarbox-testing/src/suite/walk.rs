@@ -54,6 +54,7 @@ pub(super) struct Walk<'a, H: Harness> {
     rows: HashMap<usize, Rows>,
     handed: Vec<Handed>,
     history: Vec<String>,
+    delay_count: u64,
 }
 
 impl<'a, H: Harness> Walk<'a, H> {
@@ -63,7 +64,21 @@ impl<'a, H: Harness> Walk<'a, H> {
         let owners = [OwnerToken::new(), OwnerToken::new(), OwnerToken::new()];
         let (messages, labels, rows) = (Vec::new(), HashMap::new(), HashMap::new());
         let (handed, history) = (Vec::new(), Vec::new());
-        Self { harness, backend, model, database, rng, seed, owners, messages, labels, rows, handed, history }
+        Self {
+            harness,
+            backend,
+            model,
+            database,
+            rng,
+            seed,
+            owners,
+            messages,
+            labels,
+            rows,
+            handed,
+            history,
+            delay_count: 0,
+        }
     }
 
     pub(super) async fn run(mut self) {

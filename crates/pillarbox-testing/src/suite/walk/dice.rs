@@ -28,10 +28,10 @@ impl<H: Harness> Walk<'_, H> {
             let topic = ["a", "A", "a "].choose(&mut self.rng).copied().unwrap_or("a");
             let message = Message::new(topic, "payload").header("h", "v");
             batch.push(match kind {
-                0 => message.delay(self.span()),
+                0 => message.delay(self.delay()),
                 1 => message.expires_in(self.span()),
                 2 => {
-                    let delay = self.span();
+                    let delay = self.delay();
                     message.delay(delay).expires_in(delay + MINUTE)
                 }
                 3 if self.rng.random_bool(0.3) => message.expires_in(Duration::ZERO),
@@ -65,7 +65,7 @@ impl<H: Harness> Walk<'_, H> {
 
     pub(super) fn verdict(&mut self, may_give_back_at_once: bool) -> Verdict {
         let at_once = may_give_back_at_once && self.rng.random_bool(0.5);
-        let delay = if at_once { Duration::ZERO } else { self.span() };
+        let delay = if at_once { Duration::ZERO } else { self.delay() };
         let reason = ["", "e1", "e2"].choose(&mut self.rng).copied().unwrap_or("");
         match self.rng.random_range(0..6) {
             0..2 => Verdict::Ack,
@@ -73,6 +73,13 @@ impl<H: Harness> Walk<'_, H> {
             3 => release(delay),
             _ => abandon(delay, reason),
         }
+    }
+
+    /// Every delay ends after the one drawn before it: a database whose clock counts milliseconds would see two calls at one
+    /// moment, where the model sees them one after the other. A little less than the span, so that moving by it is enough.
+    fn delay(&mut self) -> Duration {
+        self.delay_count += 1;
+        self.span().saturating_sub(Duration::from_micros(1_000_u64.saturating_sub(self.delay_count)))
     }
 
     /// Whole minutes: real time that passes on one side only never tips a comparison.
