@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "tests, and the helpers they share")]
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use pillarbox::prelude::*;
@@ -88,8 +88,14 @@ fn the_demo_fails_when_its_books_do_not_add_up() {
         ("lose-effect", "45 done = 44 effects"),
         ("ship-twice", "45 done = 46 effects"),
     ];
-    for (sabotage, words) in table {
-        let output = pillarbox(&["demo", "--quick", "--sabotage", sabotage]);
+    // All at once: each waits a second for leases to run out.
+    let started = table.map(|(sabotage, words)| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pillarbox"));
+        command.args(["demo", "--quick", "--sabotage", sabotage]).stdout(Stdio::piped()).stderr(Stdio::piped());
+        (sabotage, words, command.spawn().unwrap())
+    });
+    for (sabotage, words, demo) in started {
+        let output = demo.wait_with_output().unwrap();
         let text = stdout(&output);
         assert_eq!(code(&output), 1, "{sabotage}: {text}");
         assert_eq!(output.stderr, b"pillarbox: the demo failed: the books do not add up\n");
