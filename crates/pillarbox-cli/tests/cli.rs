@@ -60,7 +60,7 @@ fn books(text: &str) -> Vec<(&str, Vec<u64>)> {
 /// HOT-23: the embedded demo. However it is interleaved, the numbers are those of the script; of the killed worker's four
 /// running handlers each is delivered again.
 #[test]
-fn the_demo_kills_a_worker_and_everything_adds_up() {
+fn the_demo_kills_a_worker_and_loses_nothing() {
     for seed in ["7", "8"] {
         let output = pillarbox(&["demo", "--quick", "--seed", seed]);
         let text = stdout(&output);

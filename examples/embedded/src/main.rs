@@ -18,7 +18,7 @@ impl Event for OrderCreated {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    run("sqlite:orders.db").await?;
+    run("sqlite:embedded.db").await?;
     Ok(())
 }
 

@@ -79,12 +79,12 @@ fn handlers(runtime: RuntimeBuilder, audit: Audit) -> RuntimeBuilder {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let (outbox, audit) = (open_shop("orders.db").await?, Audit::open("audit.db").await?);
+    let (outbox, audit) = (open_shop("shop.db").await?, Audit::open("audit.db").await?);
     audit.create_tables().await?;
     let runtime = handlers(Runtime::builder(&outbox), audit).start().await?;
     for total_cents in [1_999, 4_950, 350] {
         let id = place_order(&outbox, total_cents).await?;
-        println!("order {id}: {total_cents} cents, committed in orders.db");
+        println!("order {id}: {total_cents} cents, committed in shop.db");
     }
     runtime.idle().await;
     runtime.shutdown(Duration::from_secs(5)).await;
