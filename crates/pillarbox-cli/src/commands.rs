@@ -10,8 +10,8 @@ use crate::exit::{Exit, Failure};
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Show the outbox at work in a few seconds, with a worker that gets killed; needs nothing
-    Demo,
+    /// Show the outbox at work in ten seconds, with a worker that gets killed; needs nothing
+    Demo(demo::Options),
     /// Create or upgrade the tables, or only print or check them
     Migrate(migrate::Options),
     /// Count messages by topic and state; exits with 3 or 4 when something needs attention
@@ -24,7 +24,7 @@ pub(crate) enum Command {
 impl Command {
     pub(crate) async fn run(self) -> Result<Exit, Failure> {
         match self {
-            Self::Demo => demo::run().await,
+            Self::Demo(options) => demo::run(options).await,
             Self::Migrate(options) => migrate::run(options).await,
             Self::Status(options) => status::run(options).await,
             Self::DemoWorker(options) => demo::work(options).await,

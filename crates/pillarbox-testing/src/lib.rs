@@ -1,8 +1,48 @@
-//! The conformance suite, the memory store and helpers for tests of Pillarbox.
+//! A test double for users, and the conformance suite and memory store behind it.
 //!
-//! # A store for your own tests
+//! # In your own tests
 //!
-//! [`MemoryStore`] is a whole outbox in memory, with a clock that stands until you [`advance`](MemoryDatabase::advance) it.
+//! [`memory`] is an outbox without a database. It remembers what was enqueued, runs your handlers when you say so, and its
+//! time is yours:
+//!
+//! ```
+//! use std::time::Duration;
+//! use pillarbox::prelude::*;
+//! use pillarbox_testing::{assert_enqueued, assert_not_enqueued};
+//!
+//! #[derive(Serialize, Deserialize)]
+//! struct OrderCreated { id: i64, total_cents: i64 }
+//! impl Event for OrderCreated { const TOPIC: &str = "order.created"; }
+//!
+//! // Yours, and the same on every database.
+//! async fn place_order<S: pillarbox::Transactional>(outbox: &Outbox<S>, id: i64) -> Result<(), Failure> {
+//!     let mut tx = outbox.begin().await?;
+//!     tx.enqueue(OrderCreated { id, total_cents: 999 }).await?;
+//!     tx.commit().await?;
+//!     Ok(())
+//! }
+//!
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Failure> {
+//! let outbox = pillarbox_testing::memory()
+//!     .handlers(|runtime| runtime.on(async |_: Payload<OrderCreated>, attempt: Attempt| match attempt.0 {
+//!         1 => Handled::retry_after(Duration::from_secs(60), "the mail server is busy"),
+//!         _ => Handled::done(),
+//!     }));
+//!
+//! place_order(&outbox, 1).await?;
+//! assert_enqueued!(outbox, OrderCreated { id: 1, .. });
+//! assert_not_enqueued!(outbox, topic = "order.cancelled");
+//!
+//! assert_eq!(outbox.drain().await.retried, 1);
+//! outbox.advance(Duration::from_secs(60));
+//! assert_eq!(outbox.drain().await.done, 1);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`TestOutbox`] says more. [`MemoryStore`] is the store behind it, with a clock that stands until you
+//! [`advance`](MemoryDatabase::advance) it.
 //!
 //! # Proving a backend
 //!
@@ -29,11 +69,17 @@
 //! The suite never sleeps and never asserts how long something takes. It expects the database's clock to differ from the
 //! last `advance` by less than a minute within one behaviour, and that a store's reads do not wait for an open transaction.
 
+mod assertions;
 pub mod conformance;
+mod double;
 pub mod harness;
 pub mod memory;
 pub mod suite;
 
+#[doc(hidden)]
+pub use assertions::{refuse_matching, refuse_topic, require_matching, require_topic};
+
 pub use conformance::run;
+pub use double::{TestOutbox, memory};
 pub use harness::{Harness, StoreTx};
 pub use memory::{MemoryDatabase, MemoryHarness, MemoryStore, MemoryTransaction};

@@ -34,6 +34,10 @@ impl Tick {
     pub(crate) fn after(self, by: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX)))
     }
+
+    pub(crate) fn before(self, by: Duration) -> Self {
+        Self(self.0.saturating_sub(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX)))
+    }
 }
 
 /// The clock of one runtime.

@@ -106,6 +106,16 @@ impl RoutePauses {
         }
     }
 
+    /// Brings every pause so much nearer to its end.
+    pub(crate) fn shorten(&self, by: Duration) {
+        for slot in &self.routes {
+            let mut breaker = slot.breaker.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Breaker::Open { until, .. } = &mut *breaker {
+                *until = until.before(by);
+            }
+        }
+    }
+
     pub(crate) fn paused(&self) -> Vec<usize> {
         (0..self.routes.len()).filter(|route| self.is_paused(*route)).collect()
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
+use pillarbox_core::admin::StoredMessage;
 use pillarbox_core::lease::{Claim, Held, Lease};
 use pillarbox_core::naming::Naming;
 use pillarbox_core::retention::PurgeLimit;
@@ -13,6 +14,7 @@ use pillarbox_core::{OutboxStore, OwnerToken, SchemaAdmin, Settled, StoreError, 
 
 use super::database::MemoryDatabase;
 use super::outbox::Outbox;
+use super::row::Row;
 
 /// A store in memory; clones share everything.
 #[derive(Clone, Debug)]
@@ -38,6 +40,13 @@ impl MemoryStore {
     /// The database behind the store: its clock and its transactions.
     pub fn database(&self) -> &MemoryDatabase {
         &self.database
+    }
+
+    /// Every message that was committed, wherever it stands, in the order of the sequence.
+    ///
+    /// Those that a purge or an operator removed are gone.
+    pub fn messages(&self) -> Result<Vec<StoredMessage>, StoreError> {
+        self.call(|outbox, _| outbox.rows().map(Row::stored).collect())
     }
 
     pub(super) fn on(database: MemoryDatabase, options: StoreOptions) -> Self {

@@ -12,7 +12,7 @@ use super::failed;
 use crate::exit::Failure;
 
 /// Far more than any step takes; a demo that hangs helps nobody.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) struct Process {
     child: Child,
@@ -21,9 +21,10 @@ pub(super) struct Process {
 }
 
 impl Process {
-    pub(super) fn start(name: &str, database: &Path, stall_after: Option<u32>) -> Result<Self, Failure> {
+    pub(super) fn start(database: &Path, lease: Duration, stall_after: Option<u32>) -> Result<Self, Failure> {
         let mut command = Command::new(std::env::current_exe().map_err(failed)?);
-        command.arg("demo-worker").args(["--name", name]).arg("--database").arg(database);
+        command.arg("demo-worker").arg("--database").arg(database);
+        command.args(["--lease-ms", &lease.as_millis().to_string()]);
         if let Some(count) = stall_after {
             command.args(["--stall-after", &count.to_string()]);
         }
@@ -57,8 +58,9 @@ impl Process {
         self.child.wait().await.map_err(failed)
     }
 
-    /// Waits until the worker has nothing left to do.
+    /// Lets the worker shut down in good order.
     pub(super) async fn finish(mut self) -> Result<(), Failure> {
+        drop(self.child.stdin.take());
         let ended = timeout(PATIENCE, self.child.wait()).await;
         let status = ended.map_err(|_| failed("the worker did not finish in time"))?.map_err(failed)?;
         if status.success() { Ok(()) } else { Err(failed(format!("the worker ended with {status}"))) }
