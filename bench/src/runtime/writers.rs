@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use pillarbox::prelude::{Context, Outbox, Runtime};
 use pillarbox_core::retention::Retention;
+use pillarbox_core::store::{Enqueue, EnqueueIn};
 use sqlx::{AssertSqlSafe, PgPool};
 use tokio::task::JoinSet;
 use uuid::Uuid;
@@ -17,6 +18,7 @@ use crate::subject::{TOPIC, payload};
 const WRITERS: usize = 16;
 const WORK: &str = "16 writers, order and message";
 
+/// The same writers with the store alone, and with a runtime: what is missing in the first is the statement's price.
 pub(super) async fn measure(url: &str, scale: Scale, report: &mut Report) {
     if !report.wants(WORK) {
         return;
@@ -26,18 +28,45 @@ pub(super) async fn measure(url: &str, scale: Scale, report: &mut Report) {
     let outbox = postgres::Outbox::open_with(url, "bench_writers", Retention::Delete, connections).await;
     outbox.create_orders().await;
     let each = (scale.messages / WRITERS).max(100);
-    let mut figure = Figure::new("PostgreSQL", WORK, ["bare row", "runtime"]);
+    let mut figures =
+        ["store, never handled", "runtime"].map(|name| Figure::new("PostgreSQL", WORK, ["bare row", name]));
     for round in 0..=scale.rounds {
         outbox.clear().await;
         let reference = bare(&outbox, each).await;
+        let store = through_store(&outbox, each).await;
         outbox.clear().await;
-        let contender = with_runtime(&outbox, each).await;
+        let runtime = with_runtime(&outbox, each).await;
         if round > 0 {
-            figure.add([reference, contender]);
+            figures[0].add([reference, store]);
+            figures[1].add([reference, runtime]);
         }
     }
-    eprintln!("{figure}");
-    report.add(figure);
+    for figure in figures {
+        eprintln!("{figure}");
+        report.add(figure);
+    }
+}
+
+/// Messages that wait for whoever claims them; nobody does.
+async fn through_store(outbox: &postgres::Outbox, each: usize) -> f64 {
+    let order = outbox.insert_order();
+    let start = Instant::now();
+    let mut writers = JoinSet::new();
+    for _ in 0..WRITERS {
+        let (outbox, order) = (outbox.clone(), order.clone());
+        writers.spawn(async move {
+            for _ in 0..each {
+                let mut tx = outbox.pool.begin().await.unwrap();
+                sqlx::query(AssertSqlSafe(order.as_str())).bind(4711_i64).execute(&mut *tx).await.unwrap();
+                let message = message();
+                let enqueue = Enqueue::pending(std::slice::from_ref(&message));
+                outbox.store.enqueue_in(&mut tx, enqueue).await.unwrap();
+                tx.commit().await.unwrap();
+            }
+        });
+    }
+    writers.join_all().await;
+    per_second(each, start)
 }
 
 async fn bare(outbox: &postgres::Outbox, each: usize) -> f64 {
