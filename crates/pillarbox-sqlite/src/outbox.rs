@@ -152,8 +152,7 @@ impl OutboxStore for SqliteStore {
     }
 
     async fn detached(&self) -> Result<Arc<dyn OutboxStore>, StoreError> {
-        // A clone: SQLite works on threads of the driver's own, whatever the caller's runtime is busy with.
-        Ok(Arc::new(self.clone()))
+        Ok(Arc::new(self.with_own_pool()))
     }
 }
 

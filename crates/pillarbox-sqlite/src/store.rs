@@ -24,6 +24,9 @@ pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Connections beside the writer's own: each is a thread.
 pub(crate) const POOL_MAX: u32 = 8;
 
+/// Connections of a detached handle, beside its writer.
+const DETACHED_MAX: u32 = 2;
+
 /// The file that SQLite writes first is cut back to this size once it has been copied.
 const WAL_BYTES_MAX: &str = "67108864";
 
@@ -42,8 +45,9 @@ pub(crate) struct Inner {
     pub(crate) sql: Statements,
     /// Reads, and the user's own transactions.
     pool: SqlitePool,
-    /// One connection: what this process writes queues here, in order, and not in SQLite's busy loop.
-    writer: SqlitePool,
+    /// One connection: what this process writes queues here, in order, and not in SQLite's busy loop. None in memory, where
+    /// the pool has the only connection.
+    writer: Option<SqlitePool>,
     /// One permit: whose turn it is among the transactions that the store begins for its user.
     pub(crate) turns: Arc<Semaphore>,
 }
@@ -122,14 +126,7 @@ impl SqliteStore {
             warn_of_settings(&mut connection).await?;
         }
         drop(connection);
-        let connect = pool.connect_options();
-        let writer = if file.is_empty() {
-            pool.clone()
-        } else {
-            let connect = connect.as_ref().clone().busy_timeout(BUSY_TIMEOUT).row_buffer_size(1024);
-            let pool = pool.options().clone().min_connections(0).max_connections(1);
-            pool.idle_timeout(None).max_lifetime(None).test_before_acquire(false).connect_lazy_with(connect)
-        };
+        let writer = if file.is_empty() { None } else { Some(writer_beside(&pool)) };
         let id = match &options.store_id {
             Some(id) => id.clone(),
             None => default_id(&file)?,
@@ -153,6 +150,28 @@ impl SqliteStore {
     /// before the next call to the store.
     pub fn pool(&self) -> &SqlitePool {
         &self.inner.pool
+    }
+
+    /// The same store with connections of its own.
+    ///
+    /// SQLite works on threads of the driver's own, but connections go back to their pool by a task of the runtime that used
+    /// them: while it is blocked, the writer's only one is missing. In memory there is no second connection to be had.
+    pub(crate) fn with_own_pool(&self) -> Self {
+        let Inner { id, options, pool, writer, .. } = &*self.inner;
+        if writer.is_none() {
+            return self.clone();
+        }
+        let own = pool.options().clone().min_connections(0).max_connections(DETACHED_MAX);
+        let own = own.connect_lazy_with(pool.connect_options().as_ref().clone());
+        let inner = Inner {
+            id: id.clone(),
+            options: options.clone(),
+            sql: Statements::new(&options.naming),
+            writer: Some(writer_beside(&own)),
+            pool: own,
+            turns: Arc::new(Semaphore::new(1)),
+        };
+        Self { inner: Arc::new(inner) }
     }
 
     /// Runs `work` at the database's now, and remembers that time if anything was written.
@@ -186,7 +205,7 @@ impl SqliteStore {
     {
         let inner = Arc::clone(&self.inner);
         in_own_task(async move {
-            let mut connection = inner.writer.acquire().await.map_err(store_error)?;
+            let mut connection = inner.writer.as_ref().unwrap_or(&inner.pool).acquire().await.map_err(store_error)?;
             let done = run_write(&inner, &mut connection, work).await;
             if done.is_err() {
                 settle_down(&mut connection).await;
@@ -230,6 +249,13 @@ pub(crate) async fn is_really_open(connection: &mut SqliteConnection) -> Result<
         Err(error) if is_inside_transaction(&error) => Ok(true),
         Err(error) => Err(store_error(error)),
     }
+}
+
+/// One more connection to the same file, for writing.
+fn writer_beside(pool: &SqlitePool) -> SqlitePool {
+    let connect = pool.connect_options().as_ref().clone().busy_timeout(BUSY_TIMEOUT).row_buffer_size(1024);
+    let pool = pool.options().clone().min_connections(0).max_connections(1);
+    pool.idle_timeout(None).max_lifetime(None).test_before_acquire(false).connect_lazy_with(connect)
 }
 
 async fn run_write<T, W>(inner: &Inner, connection: &mut SqliteConnection, work: W) -> Result<T, StoreError>

@@ -56,20 +56,16 @@ fn beside_a_blocked_runtime<H: Harness>() {
         .expect("a runtime can be started");
     let beside = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be started");
     let owner = OwnerToken::new();
-    // In tasks, so that the first handle's connections belong to the thread that is going to be blocked.
-    let starting = program.spawn(async move {
-        let h = start::<H>().await;
-        let (_, claimed) = enqueue_and_claim(h.store(), owner).await;
-        (h, claimed)
-    });
-    let (h, claimed) = beside.block_on(starting).expect("the store starts");
     let (blocked, is_blocked) = mpsc::channel();
     let (unblock, wait) = mpsc::channel::<()>();
+    // A task, so that the first handle's connections belong to the thread that it blocks, right after the claim.
     program.spawn(async move {
-        let _ = blocked.send(());
+        let h = start::<H>().await;
+        let (_, claimed) = enqueue_and_claim(h.store(), owner).await;
+        let _ = blocked.send((h, claimed));
         let _ = wait.recv();
     });
-    is_blocked.recv().expect("the only thread of the runtime is blocked");
+    let (h, claimed) = is_blocked.recv().expect("the store starts");
     let served = beside.block_on(tokio::time::timeout(PATIENCE, async {
         let detached = h.store().detached().await?;
         let renewed = detached.renew(owner, &[claimed.held], HOUR).await?;
