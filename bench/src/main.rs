@@ -9,6 +9,7 @@ mod mysql;
 mod postgres;
 mod report;
 mod run;
+mod runtime;
 mod sqlite;
 mod store;
 mod subject;
@@ -19,10 +20,10 @@ use clap::{Parser, ValueEnum};
 
 use crate::report::Report;
 
-/// Measures the stores.
+/// Measures the stores, and the runtime on them.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// What to measure: `store` is all there is so far.
+    /// What to measure.
     what: What,
     /// Only these databases.
     #[arg(long, value_delimiter = ',')]
@@ -46,7 +47,13 @@ struct Arguments {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum What {
+    /// The stores beside hand-written SQL.
     Store,
+    /// The runtime beside the store, and beside writers without an outbox.
+    Runtime,
+    /// The other process of a measurement across processes; started by it.
+    #[value(hide = true)]
+    Worker,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -59,18 +66,23 @@ enum Db {
 #[tokio::main]
 async fn main() {
     let arguments = Arguments::parse();
-    let What::Store = arguments.what;
     let scale = run::Scale { rounds: arguments.rounds.max(1), messages: arguments.messages.max(1000) };
     let wanted = |db: Db| arguments.db.is_empty() || arguments.db.contains(&db);
     let mut report = Report::only(arguments.only.clone());
-    if wanted(Db::Postgres) {
-        postgres::measure(scale, arguments.quick, &mut report).await;
-    }
-    if wanted(Db::Mysql) {
-        mysql::measure(scale, &mut report).await;
-    }
-    if wanted(Db::Sqlite) {
-        sqlite::measure(scale, &mut report).await;
+    match arguments.what {
+        What::Worker => return runtime::work().await,
+        What::Runtime => runtime::measure(scale, wanted, &mut report).await,
+        What::Store => {
+            if wanted(Db::Postgres) {
+                postgres::measure(scale, arguments.quick, &mut report).await;
+            }
+            if wanted(Db::Mysql) {
+                mysql::measure(scale, &mut report).await;
+            }
+            if wanted(Db::Sqlite) {
+                sqlite::measure(scale, &mut report).await;
+            }
+        }
     }
     print!("{report}");
     if let Some(path) = arguments.json {

@@ -23,7 +23,7 @@ use crate::subject::{BATCH, ENQUEUE_BATCH, Subject, TOPIC, payload};
 const DATABASE: &str = "MariaDB";
 
 pub(crate) async fn measure(scale: Scale, report: &mut Report) {
-    let url = std::env::var("PILLARBOX_BENCH_MYSQL_URL").expect("run this through `cargo xtask bench`");
+    let url = url();
     let store = Outbox::open(&url, "bench_store", Retention::Delete).await;
     let keeping = Outbox::open(&url, "bench_keep", Retention::Message(KEEP_DEFAULT)).await;
     let receipts = Outbox::open(&url, "bench_receipt", Retention::Receipt(KEEP_DEFAULT)).await;
@@ -43,8 +43,12 @@ pub(crate) async fn measure(scale: Scale, report: &mut Report) {
     compare(report, DATABASE, &exchange, ["deleted", "message kept"], &Through(store), &Through(keeping), scale).await;
 }
 
+pub(crate) fn url() -> String {
+    std::env::var("PILLARBOX_BENCH_MYSQL_URL").expect("run this through `cargo xtask bench`")
+}
+
 #[derive(Clone)]
-struct Outbox {
+pub(crate) struct Outbox {
     store: MysqlStore,
     pool: MySqlPool,
     prefix: &'static str,
@@ -52,7 +56,7 @@ struct Outbox {
 }
 
 impl Outbox {
-    async fn open(url: &str, prefix: &'static str, retention: Retention) -> Self {
+    pub(crate) async fn open(url: &str, prefix: &'static str, retention: Retention) -> Self {
         let pool = MySqlPoolOptions::new()
             .max_connections(8)
             .after_connect(|connection, _| {

@@ -20,7 +20,7 @@ use crate::subject::{ENQUEUE_BATCH, Subject, TOPIC, payload};
 const DATABASE: &str = "PostgreSQL";
 
 pub(crate) async fn measure(scale: Scale, quick: bool, report: &mut Report) {
-    let url = std::env::var("PILLARBOX_BENCH_POSTGRES_URL").expect("run this through `cargo xtask bench`");
+    let url = url();
     let store = Outbox::open(&url, "bench_store", Retention::Delete).await;
     let keeping = Outbox::open(&url, "bench_keep", Retention::Message(KEEP_DEFAULT)).await;
     let receipts = Outbox::open(&url, "bench_receipt", Retention::Receipt(KEEP_DEFAULT)).await;
@@ -145,22 +145,47 @@ async fn in_turn<S: Subject>(
     report.add(figure);
 }
 
+pub(crate) fn url() -> String {
+    std::env::var("PILLARBOX_BENCH_POSTGRES_URL").expect("run this through `cargo xtask bench`")
+}
+
 /// The store with the user's pool.
 #[derive(Clone)]
-struct Outbox {
-    store: PostgresStore,
-    pool: PgPool,
+pub(crate) struct Outbox {
+    pub(crate) store: PostgresStore,
+    pub(crate) pool: PgPool,
     schema: &'static str,
 }
 
 impl Outbox {
-    async fn open(url: &str, schema: &'static str, retention: Retention) -> Self {
-        let pool = PgPoolOptions::new().max_connections(8).connect(url).await.unwrap();
+    pub(crate) async fn open(url: &str, schema: &'static str, retention: Retention) -> Self {
+        Self::open_with(url, schema, retention, 8).await
+    }
+
+    pub(crate) async fn open_with(url: &str, schema: &'static str, retention: Retention, connections: u32) -> Self {
+        let pool = PgPoolOptions::new().max_connections(connections).connect(url).await.unwrap();
         execute(&pool, &format!("DROP SCHEMA IF EXISTS {schema} CASCADE")).await;
         let naming = Naming::new(schema, "outbox").unwrap();
         let options = StoreOptions { naming, retention, ..StoreOptions::default() };
         let store = PostgresStore::with_pool(pool.clone(), options).await.unwrap();
         Self { store, pool, schema }
+    }
+
+    /// Tables of the user's: one for orders, and one that is written instead of a message.
+    pub(crate) async fn create_orders(&self) {
+        let sql = "CREATE TABLE {s}.orders (id bigserial PRIMARY KEY, customer bigint NOT NULL);
+            CREATE TABLE {s}.bare (id bigserial PRIMARY KEY, message_id uuid NOT NULL UNIQUE, topic text NOT NULL,
+                payload bytea NOT NULL, content_type text NOT NULL)";
+        execute(&self.pool, &sql.replace("{s}", self.schema)).await;
+    }
+
+    pub(crate) fn insert_order(&self) -> String {
+        format!("INSERT INTO {}.orders (customer) VALUES ($1)", self.schema)
+    }
+
+    pub(crate) fn insert_bare_row(&self) -> String {
+        let schema = self.schema;
+        format!("INSERT INTO {schema}.bare (message_id, topic, payload, content_type) VALUES ($1, $2, $3, $4)")
     }
 
     async fn schedule(&self, count: usize) {

@@ -53,17 +53,68 @@ impl fmt::Display for Figure {
     }
 }
 
+/// How long something took, in microseconds. Negative when it came before what it is measured from.
+#[derive(Debug)]
+pub(crate) struct Delays {
+    database: String,
+    work: String,
+    sorted: Vec<f64>,
+}
+
+impl Delays {
+    pub(crate) fn new(database: &str, work: &str, micros: impl Iterator<Item = f64>) -> Self {
+        let mut sorted: Vec<f64> = micros.collect();
+        sorted.sort_by(f64::total_cmp);
+        Self { database: database.into(), work: work.into(), sorted }
+    }
+
+    /// The value that so many per thousand stay below.
+    fn at(&self, per_thousand: usize) -> f64 {
+        let last = self.sorted.len().saturating_sub(1);
+        self.sorted.get(last * per_thousand / 1000).copied().unwrap_or(f64::NAN)
+    }
+}
+
+impl fmt::Display for Delays {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [p50, p99, max] = [500, 990, 1000].map(|per_thousand| self.at(per_thousand));
+        write!(f, "| {} | {} | {} | {p50:.0} | {p99:.0} | {max:.0} |", self.database, self.work, self.sorted.len())
+    }
+}
+
+/// How often something happens in a second.
+#[derive(Debug)]
+pub(crate) struct Rate {
+    database: String,
+    work: String,
+    per_second: f64,
+}
+
+impl Rate {
+    pub(crate) fn new(database: &str, work: &str, per_second: f64) -> Self {
+        Self { database: database.into(), work: work.into(), per_second }
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "| {} | {} | {:.2} |", self.database, self.work, self.per_second)
+    }
+}
+
 /// All figures of one run.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     figures: Vec<Figure>,
+    delays: Vec<Delays>,
+    rates: Vec<Rate>,
     only: String,
 }
 
 impl Report {
     /// A report that wants figures of work whose name contains the text.
     pub(crate) fn only(only: String) -> Self {
-        Self { figures: Vec::new(), only }
+        Self { only, ..Self::default() }
     }
 
     pub(crate) fn wants(&self, work: &str) -> bool {
@@ -72,6 +123,16 @@ impl Report {
 
     pub(crate) fn add(&mut self, figure: Figure) {
         self.figures.push(figure);
+    }
+
+    pub(crate) fn add_delays(&mut self, delays: Delays) {
+        eprintln!("{delays}");
+        self.delays.push(delays);
+    }
+
+    pub(crate) fn add_rate(&mut self, rate: Rate) {
+        eprintln!("{rate}");
+        self.rates.push(rate);
     }
 
     pub(crate) fn to_json(&self) -> String {
@@ -91,16 +152,51 @@ impl Report {
                 })
             })
             .collect();
-        format!("{:#}\n", json!({ "unit": "messages per second", "figures": figures }))
+        let delays: Vec<_> = self
+            .delays
+            .iter()
+            .map(|delays| {
+                json!({
+                    "database": delays.database,
+                    "work": delays.work,
+                    "count": delays.sorted.len(),
+                    "p50_micros": delays.at(500),
+                    "p99_micros": delays.at(990),
+                    "max_micros": delays.at(1000),
+                })
+            })
+            .collect();
+        let rates: Vec<_> = self
+            .rates
+            .iter()
+            .map(|rate| json!({ "database": rate.database, "work": rate.work, "per_second": rate.per_second }))
+            .collect();
+        let all = json!({ "unit": "messages per second", "figures": figures, "delays": delays, "rates": rates });
+        format!("{all:#}\n")
     }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "| database | work | reference, messages/s | contender, messages/s | ratio | spread |")?;
-        writeln!(f, "|---|---|---|---|---|---|")?;
+        if !self.figures.is_empty() {
+            writeln!(f, "| database | work | reference, messages/s | contender, messages/s | ratio | spread |")?;
+            writeln!(f, "|---|---|---|---|---|---|")?;
+        }
         for figure in &self.figures {
             writeln!(f, "{figure}")?;
+        }
+        if !self.delays.is_empty() {
+            writeln!(f, "\n| database | work | count | p50, µs | p99, µs | max, µs |")?;
+            writeln!(f, "|---|---|---|---|---|---|")?;
+        }
+        for delays in &self.delays {
+            writeln!(f, "{delays}")?;
+        }
+        if !self.rates.is_empty() {
+            writeln!(f, "\n| database | work | per second |\n|---|---|---|")?;
+        }
+        for rate in &self.rates {
+            writeln!(f, "{rate}")?;
         }
         Ok(())
     }

@@ -50,15 +50,15 @@ pub(crate) async fn measure(scale: Scale, report: &mut Report) {
 }
 
 #[derive(Clone)]
-struct File {
-    store: SqliteStore,
+pub(crate) struct File {
+    pub(crate) store: SqliteStore,
     /// For users' transactions, and for the raw statements: one connection, as one writer at a time.
     pool: SqlitePool,
     _directory: Arc<TempDir>,
 }
 
 impl File {
-    async fn open(synchronous: SqliteSynchronous, retention: Retention) -> Self {
+    pub(crate) async fn open(synchronous: SqliteSynchronous, retention: Retention) -> Self {
         let directory = TempDir::new().unwrap();
         let url = format!("sqlite:{}", directory.path().join("bench.db").display());
         let connect = SqliteStore::connect_options(&url).unwrap().synchronous(synchronous);
@@ -66,6 +66,12 @@ impl File {
         let store = SqliteStore::connect_with(connect.clone(), options).await.unwrap();
         let pool = SqlitePoolOptions::new().max_connections(1).connect_with(connect).await.unwrap();
         Self { store, pool, _directory: Arc::new(directory) }
+    }
+
+    /// A table of the user's.
+    pub(crate) async fn create_orders(&self) {
+        let sql = "CREATE TABLE orders (id INTEGER PRIMARY KEY, customer INTEGER NOT NULL)";
+        sqlx::raw_sql(sql).execute(&self.pool).await.unwrap();
     }
 }
 

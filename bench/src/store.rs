@@ -12,7 +12,7 @@ use crate::subject::{BATCH, ENQUEUE_BATCH, Subject, TOPIC, payload};
 
 /// What a backend adds: a user's transaction, and a way to empty its tables.
 pub(crate) trait Backend: Clone + Send + Sync + 'static {
-    type Store: OutboxStore;
+    type Store: OutboxStore + Clone;
     type Connection: Send;
 
     fn store(&self) -> &Self::Store;

@@ -1,0 +1,130 @@
+//! What writers pay: an outbox with its runtime in the same process, beside a bare row without any.
+
+use std::time::{Duration, Instant};
+
+use pillarbox::prelude::{Context, Outbox, Runtime};
+use pillarbox_core::retention::Retention;
+use pillarbox_core::store::{Enqueue, EnqueueIn};
+use sqlx::{AssertSqlSafe, PgPool};
+use tokio::task::JoinSet;
+use uuid::Uuid;
+
+use crate::postgres;
+use crate::report::{Figure, Report};
+use crate::run::Scale;
+use crate::store::{Backend, message};
+use crate::subject::{TOPIC, payload};
+
+const WRITERS: usize = 16;
+const WORK: &str = "16 writers, order and message";
+
+/// The same writers with the store alone, and with a runtime: what is missing in the first is the statement's price.
+pub(super) async fn measure(url: &str, scale: Scale, report: &mut Report) {
+    if !report.wants(WORK) {
+        return;
+    }
+    // Room for every writer, and for the runtime beside them.
+    let connections = u32::try_from(WRITERS + 4).unwrap();
+    let outbox = postgres::Outbox::open_with(url, "bench_writers", Retention::Delete, connections).await;
+    outbox.create_orders().await;
+    let each = (scale.messages / WRITERS).max(100);
+    let mut figures =
+        ["store, never handled", "runtime"].map(|name| Figure::new("PostgreSQL", WORK, ["bare row", name]));
+    for round in 0..=scale.rounds {
+        outbox.clear().await;
+        let reference = bare(&outbox, each).await;
+        let store = through_store(&outbox, each).await;
+        outbox.clear().await;
+        let runtime = with_runtime(&outbox, each).await;
+        if round > 0 {
+            figures[0].add([reference, store]);
+            figures[1].add([reference, runtime]);
+        }
+    }
+    for figure in figures {
+        eprintln!("{figure}");
+        report.add(figure);
+    }
+}
+
+/// Messages that wait for whoever claims them; nobody does.
+async fn through_store(outbox: &postgres::Outbox, each: usize) -> f64 {
+    let order = outbox.insert_order();
+    let start = Instant::now();
+    let mut writers = JoinSet::new();
+    for _ in 0..WRITERS {
+        let (outbox, order) = (outbox.clone(), order.clone());
+        writers.spawn(async move {
+            for _ in 0..each {
+                let mut tx = outbox.pool.begin().await.unwrap();
+                sqlx::query(AssertSqlSafe(order.as_str())).bind(4711_i64).execute(&mut *tx).await.unwrap();
+                let message = message();
+                let enqueue = Enqueue::pending(std::slice::from_ref(&message));
+                outbox.store.enqueue_in(&mut tx, enqueue).await.unwrap();
+                tx.commit().await.unwrap();
+            }
+        });
+    }
+    writers.join_all().await;
+    per_second(each, start)
+}
+
+async fn bare(outbox: &postgres::Outbox, each: usize) -> f64 {
+    let (order, row) = (outbox.insert_order(), outbox.insert_bare_row());
+    let start = Instant::now();
+    let mut writers = JoinSet::new();
+    for _ in 0..WRITERS {
+        let (pool, order, row): (PgPool, _, _) = (outbox.pool.clone(), order.clone(), row.clone());
+        writers.spawn(async move {
+            for _ in 0..each {
+                let mut tx = pool.begin().await.unwrap();
+                sqlx::query(AssertSqlSafe(order.as_str())).bind(4711_i64).execute(&mut *tx).await.unwrap();
+                sqlx::query(AssertSqlSafe(row.as_str()))
+                    .bind(Uuid::now_v7())
+                    .bind(TOPIC)
+                    .bind(payload())
+                    .bind("application/json")
+                    .execute(&mut *tx)
+                    .await
+                    .unwrap();
+                tx.commit().await.unwrap();
+            }
+        });
+    }
+    writers.join_all().await;
+    per_second(each, start)
+}
+
+/// Until everything is settled, so that no work is left uncounted.
+async fn with_runtime(outbox: &postgres::Outbox, each: usize) -> f64 {
+    let order = outbox.insert_order();
+    let outbox = Outbox::new(outbox.store.clone());
+    let runtime = Runtime::builder(&outbox).on_topic(TOPIC, async |_: Context| Ok(())).start().await.unwrap();
+    runtime.idle().await;
+    let start = Instant::now();
+    let mut writers = JoinSet::new();
+    for _ in 0..WRITERS {
+        let (outbox, order) = (outbox.clone(), order.clone());
+        writers.spawn(async move {
+            for _ in 0..each {
+                let mut tx = outbox.begin().await.unwrap();
+                sqlx::query(AssertSqlSafe(order.as_str())).bind(4711_i64).execute(tx.conn()).await.unwrap();
+                tx.enqueue(message()).await.unwrap();
+                tx.commit().await.unwrap();
+            }
+        });
+    }
+    writers.join_all().await;
+    runtime.idle().await;
+    let rate = per_second(each, start);
+    let stats = runtime.stats();
+    assert_eq!(stats.done_count, u64::try_from(WRITERS * each).unwrap(), "{stats:?}");
+    runtime.shutdown(Duration::ZERO).await;
+    rate
+}
+
+fn per_second(each: usize, start: Instant) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
+    let count = (WRITERS * each) as f64;
+    count / start.elapsed().as_secs_f64()
+}
