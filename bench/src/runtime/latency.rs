@@ -33,7 +33,9 @@ pub(super) async fn postgres(url: &str, report: &mut Report) {
     let sql = outbox.insert_order();
     in_process("PostgreSQL", Outbox::new(outbox.store.clone()), report, move |connection| {
         let sql = AssertSqlSafe(sql.clone());
-        Box::pin(async move { drop(sqlx::query(sql).bind(4711_i64).execute(connection).await.unwrap()) })
+        Box::pin(async move {
+            sqlx::query(sql).bind(4711_i64).execute(connection).await.unwrap();
+        })
     })
     .await;
 }
@@ -45,7 +47,9 @@ pub(super) async fn sqlite(file: File, report: &mut Report) {
     file.create_orders().await;
     let sql = "INSERT INTO orders (customer) VALUES (?)";
     in_process("SQLite", Outbox::new(file.store.clone()), report, move |connection| {
-        Box::pin(async move { drop(sqlx::query(sql).bind(4711_i64).execute(connection).await.unwrap()) })
+        Box::pin(async move {
+            sqlx::query(sql).bind(4711_i64).execute(connection).await.unwrap();
+        })
     })
     .await;
 }
