@@ -34,7 +34,9 @@ pub(super) async fn postgres(url: &str, report: &mut Report) {
     let sql = outbox.insert_order();
     in_process("PostgreSQL", Outbox::new(outbox.store.clone()), report, move |connection| {
         let sql = AssertSqlSafe(sql.clone());
-        Box::pin(async move { drop(sqlx::query(sql).bind(4711_i64).execute(connection).await.unwrap()) })
+        Box::pin(async move {
+            sqlx::query(sql).bind(4711_i64).execute(connection).await.unwrap();
+        })
     })
     .await;
 }
@@ -46,7 +48,9 @@ pub(super) async fn sqlite(file: File, report: &mut Report) {
     file.create_orders().await;
     let sql = "INSERT INTO orders (customer) VALUES (?)";
     in_process("SQLite", Outbox::new(file.store.clone()), report, move |connection| {
-        Box::pin(async move { drop(sqlx::query(sql).bind(4711_i64).execute(connection).await.unwrap()) })
+        Box::pin(async move {
+            sqlx::query(sql).bind(4711_i64).execute(connection).await.unwrap();
+        })
     })
     .await;
 }
@@ -80,7 +84,7 @@ where
     let commits = tokio::spawn(commits(outbox, business, bell)).await.unwrap();
     runtime.idle().await;
     runtime.shutdown(Duration::ZERO).await;
-    let started = started.lock().unwrap();
+    let started = std::mem::take(&mut *started.lock().unwrap());
     let measured = &commits[WARM_UP..];
     let micros = |from: Instant, to: Instant| {
         let late = to.saturating_duration_since(from).as_secs_f64();
