@@ -9,6 +9,7 @@ use pillarbox_core::retention::Retention;
 use pillarbox_core::store::BoxFuture;
 use pillarbox_core::{StoreTransaction, Transactional};
 use sqlx::AssertSqlSafe;
+use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
 use crate::postgres;
@@ -19,8 +20,8 @@ use crate::subject::TOPIC;
 
 /// Transactions per second, how many of them are measured, and how many before them are not.
 const RATE: u32 = 500;
-const COUNT: usize = 10_000;
-const WARM_UP: usize = 1000;
+const COUNT: usize = 5000;
+const WARM_UP: usize = 500;
 
 const WORK: &str = "commit to handler, in process, 500/s";
 
@@ -78,10 +79,12 @@ where
         .start()
         .await
         .unwrap();
-    let commits = tokio::spawn(commits(outbox, business)).await.unwrap();
+    let (bell, rung) = mpsc::unbounded_channel();
+    let hops = tokio::spawn(hops(rung));
+    let commits = tokio::spawn(commits(outbox, business, bell)).await.unwrap();
     runtime.idle().await;
     runtime.shutdown(Duration::ZERO).await;
-    let started = started.lock().unwrap();
+    let started = std::mem::take(&mut *started.lock().unwrap());
     let measured = &commits[WARM_UP..];
     let micros = |from: Instant, to: Instant| {
         let late = to.saturating_duration_since(from).as_secs_f64();
@@ -92,10 +95,22 @@ where
     report.add_delays(Delays::new(database, &format!("{WORK}: the commit alone"), alone));
     let handed = measured.iter().map(|(id, commit)| micros(commit.over, started[id]));
     report.add_delays(Delays::new(database, &format!("{WORK}: from its end to the handler"), handed));
+    let hops = hops.await.unwrap().into_iter().skip(WARM_UP).map(|hop| hop.as_secs_f64() * 1e6);
+    report.add_delays(Delays::new(database, &format!("{WORK}: from its end to a task that waits for a channel"), hops));
 }
 
-/// Begin, a statement of the user's, enqueue, commit; at a fixed rate.
-async fn commits<S, F>(outbox: Outbox<S>, business: F) -> Vec<(MessageId, Commit)>
+/// The least that a hand-over to another task can cost here: nothing but a channel.
+async fn hops(mut rung: mpsc::UnboundedReceiver<Instant>) -> Vec<Duration> {
+    let mut hops = Vec::with_capacity(WARM_UP + COUNT);
+    while let Some(at) = rung.recv().await {
+        hops.push(at.elapsed());
+    }
+    hops
+}
+
+/// Begin, a statement of the user's, enqueue, commit; at a fixed rate. In turn with the same without a message, after
+/// which a bell is rung instead.
+async fn commits<S, F>(outbox: Outbox<S>, business: F, bell: mpsc::UnboundedSender<Instant>) -> Vec<(MessageId, Commit)>
 where
     S: Transactional,
     F: for<'a> Fn(&'a mut Connection<S>) -> BoxFuture<'a, ()>,
@@ -111,6 +126,11 @@ where
         let begun = Instant::now();
         tx.commit().await.unwrap();
         commits.push((id, Commit { begun, over: Instant::now() }));
+        ticks.tick().await;
+        let mut tx = outbox.begin().await.unwrap();
+        business(tx.conn()).await;
+        tx.commit().await.unwrap();
+        bell.send(Instant::now()).unwrap();
     }
     commits
 }
