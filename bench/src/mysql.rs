@@ -174,8 +174,22 @@ impl Raw {
         ids
     }
 
-    /// Acknowledges and claims in one script.
+    /// Acknowledges what the claim before this one took, and claims up to `limit`.
     async fn exchange(&self, owner: &str, fence: i64, floor: i64, held: &[i64], limit: usize) -> Vec<i64> {
+        match self.trips {
+            Trips::One => self.exchange_at_once(owner, fence, floor, held, limit).await,
+            Trips::Many => {
+                let mut tx = self.outbox.pool.begin().await.unwrap();
+                self.ack(&mut tx, owner, fence - 1, held).await;
+                let claimed = if limit == 0 { Vec::new() } else { self.claim(&mut tx, owner, fence, floor).await };
+                tx.commit().await.unwrap();
+                claimed
+            }
+        }
+    }
+
+    /// The same in one script.
+    async fn exchange_at_once(&self, owner: &str, fence: i64, floor: i64, held: &[i64], limit: usize) -> Vec<i64> {
         let ack = match held {
             [] => String::new(),
             held => format!(
@@ -251,25 +265,13 @@ impl Subject for Raw {
     async fn drain(&self, count: usize) -> usize {
         let owner = Uuid::new_v4().simple().to_string();
         let (mut done, mut fence, mut floor) = (0, 0_i64, 0_i64);
-        while done < count && self.trips == Trips::One {
-            fence += 1;
-            let ids = self.exchange(&owner, fence, floor, &[], BATCH).await;
-            let Some(&last) = ids.last() else { return done };
-            floor = last;
-            done += ids.len();
-            self.exchange(&owner, fence + 1, floor, &ids, 0).await;
-        }
         while done < count {
             fence += 1;
-            let mut tx = self.outbox.pool.begin().await.unwrap();
-            let ids = self.claim(&mut tx, &owner, fence, floor).await;
-            tx.commit().await.unwrap();
+            let ids = self.exchange(&owner, fence, floor, &[], BATCH).await;
             let Some(&last) = ids.last() else { break };
             floor = last;
             done += ids.len();
-            let mut tx = self.outbox.pool.begin().await.unwrap();
-            self.ack(&mut tx, &owner, fence, &ids).await;
-            tx.commit().await.unwrap();
+            self.exchange(&owner, fence + 1, floor, &ids, 0).await;
         }
         done
     }
@@ -277,19 +279,9 @@ impl Subject for Raw {
     async fn drain_by_exchange(&self, count: usize) -> usize {
         let owner = Uuid::new_v4().simple().to_string();
         let (mut done, mut fence, mut floor, mut held) = (0, 0_i64, 0_i64, Vec::new());
-        while done < count && self.trips == Trips::One {
+        while done < count {
             fence += 1;
             held = self.exchange(&owner, fence, floor, &held, BATCH).await;
-            let Some(&last) = held.last() else { return done };
-            floor = last;
-            done += held.len();
-        }
-        while done < count {
-            let mut tx = self.outbox.pool.begin().await.unwrap();
-            self.ack(&mut tx, &owner, fence, &held).await;
-            fence += 1;
-            held = self.claim(&mut tx, &owner, fence, floor).await;
-            tx.commit().await.unwrap();
             let Some(&last) = held.last() else { break };
             floor = last;
             done += held.len();
