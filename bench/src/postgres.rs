@@ -185,7 +185,13 @@ impl Outbox {
 
     pub(crate) fn insert_bare_row(&self) -> String {
         let schema = self.schema;
-        format!("INSERT INTO {schema}.bare (message_id, topic, payload, content_type) VALUES ($1, $2, $3, $4)")
+        format!(
+            "INSERT INTO {schema}.bare (message_id, topic, payload, content_type) VALUES ($1, $2, $3, $4) RETURNING id"
+        )
+    }
+
+    pub(crate) fn delete_bare_rows(&self) -> String {
+        format!("DELETE FROM {}.bare WHERE id = ANY ($1)", self.schema)
     }
 
     async fn schedule(&self, count: usize) {
@@ -225,7 +231,7 @@ impl Backend for Outbox {
 
     async fn enqueue_in_transaction(&self, connection: &mut PoolConnection<Postgres>, messages: &[Message]) {
         let mut tx = connection.begin().await.unwrap();
-        self.store.enqueue_in(&mut tx, Enqueue::pending(messages)).await.unwrap();
+        self.store.enqueue_in(&mut tx, Enqueue::pending(messages).owned()).await.unwrap();
         tx.commit().await.unwrap();
     }
 }
@@ -245,6 +251,7 @@ struct Raw {
     outbox: Outbox,
     pool: PgPool,
     insert: String,
+    insert_one: String,
     claim: String,
     ack: String,
     exchange: String,
@@ -290,9 +297,9 @@ impl Raw {
         let pool = PgPoolOptions::new().max_connections(8).connect_with(connect).await.unwrap();
         let named = |sql: &str| sql.replace("{s}", outbox.schema);
         let insert = "INSERT INTO {s}.outbox (message_id, topic, payload, content_type)
-            SELECT * FROM unnest($1::uuid[], $2::text[], $3::bytea[], $4::text[]) AS input (message_id)
-            WHERE NOT EXISTS (SELECT FROM {s}.outbox_shelf AS shelf WHERE shelf.message_id = input.message_id)
-            ON CONFLICT (message_id) DO NOTHING RETURNING id";
+            SELECT * FROM unnest($1::uuid[], $2::text[], $3::bytea[], $4::text[]) RETURNING id";
+        let insert_one =
+            "INSERT INTO {s}.outbox (message_id, topic, payload, content_type) VALUES ($1, $2, $3, $4) RETURNING id";
         let ack = if keep == Keep::Nothing { ACK } else { ACK_AND_KEEP };
         let exchange = format!(
             "WITH acked AS ({}), claimed AS ({CLAIM}) SELECT *, NULL::bigint[] AS acked FROM claimed
@@ -304,10 +311,23 @@ impl Raw {
             outbox: outbox.clone(),
             pool,
             insert: named(insert),
+            insert_one: named(insert_one),
             claim: named(CLAIM),
             ack: named(ack),
             exchange: named(&exchange),
         }
+    }
+
+    async fn insert_one(&self, connection: &mut PgConnection) {
+        let row = sqlx::query(AssertSqlSafe(self.insert_one.as_str()))
+            .bind(Uuid::now_v7())
+            .bind(TOPIC)
+            .bind(payload())
+            .bind("application/json")
+            .fetch_one(connection)
+            .await
+            .unwrap();
+        assert!(row.get::<i64, _>(0) > 0);
     }
 
     async fn insert(&self, connection: &mut PgConnection, count: usize) {
@@ -337,7 +357,7 @@ impl Subject for Raw {
         let mut connection = self.pool.acquire().await.unwrap();
         for _ in 0..count {
             let mut tx = connection.begin().await.unwrap();
-            self.insert(&mut tx, 1).await;
+            self.insert_one(&mut tx).await;
             tx.commit().await.unwrap();
         }
     }

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use pillarbox::prelude::{Context, Outbox, Runtime};
 use pillarbox_core::retention::Retention;
 use pillarbox_core::store::{Enqueue, EnqueueIn};
-use sqlx::{AssertSqlSafe, PgPool};
+use sqlx::{AssertSqlSafe, PgPool, Row};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
@@ -28,17 +29,19 @@ pub(super) async fn measure(url: &str, scale: Scale, report: &mut Report) {
     let outbox = postgres::Outbox::open_with(url, "bench_writers", Retention::Delete, connections).await;
     outbox.create_orders().await;
     let each = (scale.messages / WRITERS).max(100);
-    let mut figures =
-        ["store, never handled", "runtime"].map(|name| Figure::new("PostgreSQL", WORK, ["bare row", name]));
+    let mut figures = ["bare row, deleted by hand", "store, never handled", "runtime"]
+        .map(|name| Figure::new("PostgreSQL", WORK, ["bare row", name]));
     for round in 0..=scale.rounds {
         outbox.clear().await;
         let reference = bare(&outbox, each).await;
+        let deleted = bare_and_deleted(&outbox, each).await;
         let store = through_store(&outbox, each).await;
         outbox.clear().await;
         let runtime = with_runtime(&outbox, each).await;
         if round > 0 {
-            figures[0].add([reference, store]);
-            figures[1].add([reference, runtime]);
+            for (figure, rate) in figures.iter_mut().zip([deleted, store, runtime]) {
+                figure.add([reference, rate]);
+            }
         }
     }
     for figure in figures {
@@ -59,7 +62,7 @@ async fn through_store(outbox: &postgres::Outbox, each: usize) -> f64 {
                 let mut tx = outbox.pool.begin().await.unwrap();
                 sqlx::query(AssertSqlSafe(order.as_str())).bind(4711_i64).execute(&mut *tx).await.unwrap();
                 let message = message();
-                let enqueue = Enqueue::pending(std::slice::from_ref(&message));
+                let enqueue = Enqueue::pending(std::slice::from_ref(&message)).owned();
                 outbox.store.enqueue_in(&mut tx, enqueue).await.unwrap();
                 tx.commit().await.unwrap();
             }
@@ -70,29 +73,57 @@ async fn through_store(outbox: &postgres::Outbox, each: usize) -> f64 {
 }
 
 async fn bare(outbox: &postgres::Outbox, each: usize) -> f64 {
-    let (order, row) = (outbox.insert_order(), outbox.insert_bare_row());
     let start = Instant::now();
+    write_bare(outbox, each, &mpsc::unbounded_channel().0).await;
+    per_second(each, start)
+}
+
+/// What any outbox must do at the least: somebody takes the rows away again, here by hand, many at a time.
+async fn bare_and_deleted(outbox: &postgres::Outbox, each: usize) -> f64 {
+    let (written, mut rows) = mpsc::unbounded_channel();
+    let (pool, delete) = (outbox.pool.clone(), outbox.delete_bare_rows());
+    let start = Instant::now();
+    let deleter = tokio::spawn(async move {
+        let (mut ids, mut count) = (Vec::new(), 0);
+        while rows.recv_many(&mut ids, 500).await > 0 {
+            let deleted = sqlx::query(AssertSqlSafe(delete.as_str())).bind(&ids).execute(&pool).await.unwrap();
+            count += deleted.rows_affected();
+            ids.clear();
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        count
+    });
+    write_bare(outbox, each, &written).await;
+    drop(written);
+    assert_eq!(deleter.await.unwrap(), u64::try_from(WRITERS * each).unwrap());
+    per_second(each, start)
+}
+
+async fn write_bare(outbox: &postgres::Outbox, each: usize, written: &mpsc::UnboundedSender<i64>) {
+    let (order, row) = (outbox.insert_order(), outbox.insert_bare_row());
     let mut writers = JoinSet::new();
     for _ in 0..WRITERS {
         let (pool, order, row): (PgPool, _, _) = (outbox.pool.clone(), order.clone(), row.clone());
+        let written = written.clone();
         writers.spawn(async move {
             for _ in 0..each {
                 let mut tx = pool.begin().await.unwrap();
                 sqlx::query(AssertSqlSafe(order.as_str())).bind(4711_i64).execute(&mut *tx).await.unwrap();
-                sqlx::query(AssertSqlSafe(row.as_str()))
+                let row = sqlx::query(AssertSqlSafe(row.as_str()))
                     .bind(Uuid::now_v7())
                     .bind(TOPIC)
                     .bind(payload())
                     .bind("application/json")
-                    .execute(&mut *tx)
+                    .fetch_one(&mut *tx)
                     .await
                     .unwrap();
                 tx.commit().await.unwrap();
+                // Nobody listens where rows stay.
+                let _ = written.send(row.get(0));
             }
         });
     }
     writers.join_all().await;
-    per_second(each, start)
 }
 
 /// Until everything is settled, so that no work is left uncounted.

@@ -10,8 +10,10 @@ use serde::Serialize;
 use crate::id::MessageId;
 use crate::parts::Parts;
 
+mod identity;
 mod limits;
 
+use identity::Identity;
 pub use limits::Limits;
 
 /// The aggregate type of messages that belong to no aggregate.
@@ -86,7 +88,7 @@ impl<T: TypeName + ?Sized> TypeName for &T {
 /// caller who does not know whether a commit succeeded simply enqueues it again.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Message {
-    id: MessageId,
+    identity: Identity,
     topic: String,
     message_type: Option<String>,
     /// None stands for the global aggregate.
@@ -109,7 +111,7 @@ impl Message {
     /// A message of plain bytes. The payload may be empty.
     pub fn new(topic: impl Into<String>, payload: impl Into<Bytes>) -> Self {
         Self {
-            id: MessageId::new(),
+            identity: Identity::drawn(),
             topic: topic.into(),
             message_type: None,
             aggregate_type: None,
@@ -136,7 +138,7 @@ impl Message {
     /// Replaces the drawn id by one that exists already, for example after a process restart.
     #[must_use]
     pub fn with_id(mut self, id: MessageId) -> Self {
-        self.id = id;
+        self.identity = Identity::known(id);
         self
     }
 
@@ -256,7 +258,7 @@ impl Message {
     pub(crate) fn from_parts(id: MessageId, headers: BTreeMap<String, String>, parts: Parts) -> Self {
         let text = |text: Option<String>| text.and_then(filled);
         Self {
-            id,
+            identity: Identity::known(id),
             topic: parts.topic,
             message_type: text(parts.message_type),
             aggregate_type: text(parts.aggregate_type).filter(|name| name != GLOBAL_AGGREGATE),
@@ -295,8 +297,10 @@ impl Message {
 /// Reading a message.
 impl Message {
     /// The message's own name, constant through all attempts.
+    ///
+    /// Ask after enqueueing, and keep no clone, where you can: then the store need not look whether it has the message.
     pub fn id(&self) -> MessageId {
-        self.id
+        self.identity.tell()
     }
 
     /// Where it goes; case counts.
@@ -381,6 +385,11 @@ impl Message {
         self.payload.len() + texts + headers + 128
     }
 
+    /// Whether only the owner of this message can know its id.
+    pub(crate) fn has_secret_id(&self) -> bool {
+        self.identity.is_secret()
+    }
+
     /// Whether the message asks to wait; the database's clock decides whether it really must.
     pub fn is_delayed(&self) -> bool {
         !matches!(self.due, None | Some(When::After(Duration::ZERO)))
@@ -391,7 +400,7 @@ impl Message {
 impl fmt::Debug for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Message")
-            .field("id", &self.id)
+            .field("id", &self.identity.tell())
             .field("topic", &self.topic)
             .field("message_type", &self.message_type)
             .field("correlation_id", &self.correlation_id)

@@ -191,24 +191,45 @@ impl<S: OutboxStore> EnqueueIn for S {}
 pub struct Enqueue<'a> {
     messages: &'a [Message],
     lease: Option<Lease>,
+    is_new: bool,
 }
 
 impl<'a> Enqueue<'a> {
     /// Messages that wait for a claim.
     pub fn pending(messages: &'a [Message]) -> Self {
-        Self { messages, lease: None }
+        Self { messages, lease: None, is_new: false }
     }
 
     /// Messages born leased: as if claimed by this owner at the moment they are stored, first attempt counted.
     ///
     /// Those that are not due yet are stored pending all the same.
     pub fn leased(messages: &'a [Message], lease: Lease) -> Self {
-        Self { messages, lease: Some(lease) }
+        Self { messages, lease: Some(lease), is_new: false }
     }
 
     /// What is to be stored.
     pub fn messages(&self) -> &'a [Message] {
         self.messages
+    }
+
+    /// Says that the caller owns the messages and lends them to nobody else during the call.
+    ///
+    /// Of those whose ids were drawn here, and which nobody has asked for their ids or cloned, no store can hold one yet: when
+    /// all are such, the store need not look.
+    #[must_use]
+    pub fn owned(mut self) -> Self {
+        self.is_new = self.messages.iter().all(Message::has_secret_id);
+        self
+    }
+
+    /// Whether no store can hold any of the messages yet.
+    pub fn is_new(&self) -> bool {
+        self.is_new
+    }
+
+    /// The same call with copies of its messages, for a task of its own.
+    pub fn copied(&self) -> EnqueueCopy {
+        EnqueueCopy { messages: self.messages.to_vec(), lease: self.lease, is_new: self.is_new }
     }
 
     /// What is to be stored, each id once: of two messages with one id the first counts.
@@ -224,6 +245,21 @@ impl<'a> Enqueue<'a> {
     /// The lease they are born with.
     pub fn lease(&self) -> Option<Lease> {
         self.lease
+    }
+}
+
+/// An [`Enqueue`] that has its messages.
+#[derive(Clone, Debug)]
+pub struct EnqueueCopy {
+    messages: Vec<Message>,
+    lease: Option<Lease>,
+    is_new: bool,
+}
+
+impl EnqueueCopy {
+    /// The call again.
+    pub fn call(&self) -> Enqueue<'_> {
+        Enqueue { messages: &self.messages, lease: self.lease, is_new: self.is_new }
     }
 }
 

@@ -1,8 +1,9 @@
 //! Enqueueing on a transaction of the caller's own.
 //!
-//! On MariaDB messages that are due at once take one round trip, however many: a compound statement that inserts them and
-//! looks at the shelf. So does one message of any kind, through a routine. Several of which some wait or may expire, and
-//! several on MySQL, take two: one insert, and one look at what came of it. What is known already costs one more.
+//! On MariaDB messages that are due at once take one round trip, however many, when their ids were drawn for this call: there
+//! is nothing to look for. When they may be known, up to sixty-four take one: a compound statement that inserts them and looks
+//! at the shelf. So does one message of any kind, through a routine. All others, and several on MySQL, take two: one
+//! insert, and one look at what came of it. What is known already costs one more.
 
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
@@ -60,7 +61,7 @@ pub(crate) async fn insert(
     connection: &mut MySqlConnection,
     enqueue: Enqueue<'_>,
 ) -> Result<Vec<(MessageId, Placement)>, sqlx::Error> {
-    let birth = Birth::of(&enqueue);
+    let (birth, new) = (Birth::of(&enqueue), enqueue.is_new());
     let plain = inner.server.is_mariadb && !enqueue.messages().iter().any(is_conditional);
     match enqueue.messages() {
         [message] if !plain => return insert_one(inner, connection, message, &birth).await,
@@ -71,8 +72,11 @@ pub(crate) async fn insert(
     }
     let mut stored = Vec::with_capacity(enqueue.messages().len());
     for chunk in chunks(enqueue.messages(), inner.server.packet_bytes_max / 2, LIST_MAX) {
+        // A batch of an uncommon size has its last row twice, which only the other statement takes.
+        let lean = new && row_count(chunk.len()) == chunk.len();
         stored.extend(match plain {
-            true => insert_plain(inner, connection, chunk, &birth).await?,
+            true if lean => insert_new(inner, connection, chunk, &birth).await?,
+            true => insert_plain(inner, connection, chunk, &birth, new).await?,
             false => insert_chunk(inner, connection, chunk, &birth).await?,
         });
     }
@@ -142,20 +146,75 @@ type Bound<'q> = Query<'q, MySql, MySqlArguments>;
 
 type IsUsed = fn(&Message) -> bool;
 
+/// Messages without due time and expiry that no store can hold yet, on MariaDB.
+async fn insert_new(
+    inner: &Inner,
+    connection: &mut MySqlConnection,
+    chunk: &[Message],
+    birth: &Birth,
+) -> Result<Vec<(MessageId, Placement)>, sqlx::Error> {
+    let used = used_by(chunk);
+    let leased = birth.owner.is_some();
+    let (mut columns, mut values) = (String::new(), String::new());
+    if leased {
+        columns.push_str(", `fence`");
+        values.push_str(", ?");
+    }
+    add_columns(&used, leased, &mut columns, &mut values);
+    let sql = with_literal(&inner.sql.enqueue_new, " /*columns*/", &columns);
+    let guard = if chunk.len() == 1 { NULL_OUTSIDE } else { TWO_BYTES_OUTSIDE };
+    let rows = format!("({guard}, ?, ?{values}){}", format!(", (?, ?, ?{values})").repeat(chunk.len() - 1));
+    let statement = with_literal(&sql, "(?, ?, ? /*values*/)", &rows);
+    inner.spares.prepare(&inner.pool.connect_options(), connection, &statement).await?;
+    let mut query = sqlx::query(AssertSqlSafe(statement));
+    for message in chunk {
+        query = query.bind(message.id().as_uuid()).bind(message.topic().as_bytes()).bind(&message.payload()[..]);
+        if let (Some(owner), Some(lease)) = (birth.owner, birth.lease) {
+            query = query.bind(birth.fence.as_i64()).bind(owner).bind(lease);
+        }
+        for (_, bind) in &used {
+            query = bind(query, message);
+        }
+    }
+    let rows = query.fetch_all(connection).await?;
+    let place =
+        |(row, message): (&MySqlRow, &Message)| Ok((message.id(), birth.placement(row.try_get_unchecked(0)?, leased)));
+    rows.iter().zip(chunk).map(place).collect()
+}
+
+fn used_by(chunk: &[Message]) -> Vec<Used> {
+    OPTIONAL.into_iter().filter(|(used, _)| chunk.iter().any(used)).map(|(_, used)| used).collect()
+}
+
+/// The columns of a lease and those in use, and the values of a row.
+fn add_columns(used: &[Used], leased: bool, columns: &mut String, values: &mut String) {
+    if leased {
+        columns.push_str(", `owner_token`, `locked_until`, `attempts`");
+        values.push_str(", ?, TIMESTAMPADD(MICROSECOND, ?, UTC_TIMESTAMP(6)), 1");
+    }
+    for (column, _) in used {
+        columns.push_str(&format!(", `{column}`"));
+        values.push_str(match *column {
+            "occurred_at" => ", TIMESTAMPADD(MICROSECOND, ?, '1970-01-01')",
+            _ => ", ?",
+        });
+    }
+}
+
 /// Messages without due time and expiry, on MariaDB: whether they are leased is known beforehand.
 async fn insert_plain(
     inner: &Inner,
     connection: &mut MySqlConnection,
     chunk: &[Message],
     birth: &Birth,
+    new: bool,
 ) -> Result<Vec<(MessageId, Placement)>, sqlx::Error> {
-    let used: Vec<Used> =
-        OPTIONAL.into_iter().filter(|(used, _)| chunk.iter().any(used)).map(|(_, used)| used).collect();
+    let used = used_by(chunk);
     let rows = row_count(chunk.len());
     let insert = plain_statement(inner, &used, birth, rows);
-    let look = with_literal(&inner.sql.enqueue_known, "0 /*messages*/", &format!("?{}", ", ?".repeat(rows - 1)));
-    let together = rows <= COMPOUND_ROWS_MAX;
-    let statement = if together { format!("BEGIN NOT ATOMIC\n{insert};\n{look};\nEND") } else { insert };
+    let look = || with_literal(&inner.sql.enqueue_known, "0 /*messages*/", &format!("?{}", ", ?".repeat(rows - 1)));
+    let together = !new && rows <= COMPOUND_ROWS_MAX;
+    let statement = if together { format!("BEGIN NOT ATOMIC\n{insert};\n{};\nEND", look()) } else { insert };
     let address = inner.pool.connect_options();
     inner.spares.prepare(&address, connection, &statement).await?;
     let mut query = sqlx::query(AssertSqlSafe(statement));
@@ -172,8 +231,9 @@ async fn insert_plain(
     let ids = || filled_up(chunk).map(|(message, _)| message.id().as_uuid());
     let answer = match together {
         true => ids().fold(query, Query::bind).fetch_all(&mut *connection).await?,
+        false if new => query.fetch_all(&mut *connection).await?,
         false => {
-            let mut answer = query.fetch_all(&mut *connection).await?;
+            let (mut answer, look) = (query.fetch_all(&mut *connection).await?, look());
             inner.spares.prepare(&address, connection, &look).await?;
             let look = ids().fold(sqlx::query(AssertSqlSafe(look)), Query::bind);
             answer.extend(look.fetch_all(&mut *connection).await?);
@@ -227,16 +287,8 @@ const COMPOUND_ROWS_MAX: usize = 64;
 
 /// The insert for so many rows of the used columns.
 fn plain_statement(inner: &Inner, used: &[Used], birth: &Birth, count: usize) -> String {
-    let leased = birth.owner.is_some();
-    let mut columns = String::from(if leased { ", `owner_token`, `locked_until`, `attempts`" } else { "" });
-    let mut values = String::from(if leased { ", ?, TIMESTAMPADD(MICROSECOND, ?, UTC_TIMESTAMP(6)), 1" } else { "" });
-    for (column, _) in used {
-        columns.push_str(&format!(", `{column}`"));
-        values.push_str(match *column {
-            "occurred_at" => ", TIMESTAMPADD(MICROSECOND, ?, '1970-01-01')",
-            _ => ", ?",
-        });
-    }
+    let (mut columns, mut values) = (String::new(), String::new());
+    add_columns(used, birth.owner.is_some(), &mut columns, &mut values);
     let sql = with_literal(&inner.sql.enqueue_plain, " /*columns*/", &columns);
     let (head, rest) = sql.split_once("VALUES").unwrap_or((&sql, ""));
     let (_, tail) = rest.split_once("ON DUPLICATE").unwrap_or((rest, ""));
@@ -363,6 +415,12 @@ fn row_count(message_count: usize) -> usize {
 
 /// Takes the place of one bound value, and is an error outside a transaction.
 const TRANSACTION_GUARD: &str = "IF(@@in_transaction = 1, ?, (SELECT 1 UNION SELECT 2))";
+
+/// The same for bytes.
+const TWO_BYTES_OUTSIDE: &str = "IF(@@in_transaction = 1, ?, (SELECT x'00' UNION SELECT x'01'))";
+
+/// The same for the only row of an insert: there the server refuses NULL in any sql_mode.
+const NULL_OUTSIDE: &str = "IF(@@in_transaction = 1, ?, NULL)";
 
 /// The insert with so many rows.
 fn insert_statement(inner: &Inner, count: usize) -> String {

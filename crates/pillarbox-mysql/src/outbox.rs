@@ -35,18 +35,12 @@ impl OutboxStore for MysqlStore {
         if enqueue.messages().is_empty() {
             return Ok(Vec::new());
         }
-        let messages: std::sync::Arc<[_]> = enqueue.messages().into();
-        let lease = enqueue.lease();
-        let store = self.clone();
+        let (store, copy) = (self.clone(), Arc::new(enqueue.copied()));
         let stored = self.attempt(move |connection| {
-            let (store, messages) = (store.clone(), messages.clone());
+            let (store, copy) = (store.clone(), Arc::clone(&copy));
             Box::pin(async move {
                 let mut tx = connection.begin_with(AssertSqlSafe(store.inner.sql.begin.as_str())).await?;
-                let enqueue = match lease {
-                    Some(lease) => Enqueue::leased(&messages, lease),
-                    None => Enqueue::pending(&messages),
-                };
-                let stored = insert(&store.inner, &mut tx, enqueue).await?;
+                let stored = insert(&store.inner, &mut tx, copy.call()).await?;
                 tx.commit().await?;
                 Ok(stored)
             })

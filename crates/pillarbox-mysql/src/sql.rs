@@ -43,6 +43,7 @@ statements!(
     enqueue_lease,
     enqueue_one,
     enqueue_plain,
+    enqueue_new,
     enqueue_stored,
     enqueue_undo,
     exchange,

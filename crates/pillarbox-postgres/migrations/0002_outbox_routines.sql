@@ -94,7 +94,7 @@ BEGIN
     IF $1 IS NULL THEN
         RAISE EXCEPTION 'this call was meant for another outbox' USING ERRCODE = 'invalid_sql_statement_name';
     END IF;
-    IF $16 = 0 AND num_nonnulls($4, $5, $6, $7, $8, $9, $10, $11, $12, $14, $15) = 0 THEN
+    IF num_nonnulls($4, $5, $6, $7, $8, $9, $10, $11, $12, $14, $15, $16) = 0 THEN
         IF $17 IS NULL THEN
             INSERT INTO pillarbox.outbox (message_id, topic, payload, content_type)
             SELECT $1, $2, $3, $13

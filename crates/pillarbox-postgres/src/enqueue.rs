@@ -1,5 +1,6 @@
 //! Enqueue: on the caller's own transaction, or on one of the store's.
 
+use std::borrow::Cow;
 use std::time::SystemTime;
 
 use pillarbox_core::lease::{Held, Lease};
@@ -10,10 +11,9 @@ use pillarbox_core::{MessageId, StoreError, WorkId};
 use sqlx::postgres::PgRow;
 use sqlx::{Connection, Decode, PgConnection, Postgres, Row, Transaction, Type};
 use time::OffsetDateTime;
-use uuid::Uuid;
 
 use crate::error::{is_foreign_connection, store_error};
-use crate::sql::Statement;
+use crate::sql::{Statement, UsedColumn};
 use crate::store::{PgQuery, PostgresStore};
 
 /// Bytes of messages in one statement: far below what the protocol frames, and bounded in memory.
@@ -57,16 +57,15 @@ impl OpenTransaction<PostgresStore> for &mut Transaction<'_, Postgres> {
 pub(crate) async fn standalone(store: &PostgresStore, enqueue: Enqueue<'_>) -> Result<Vec<Enqueued>, StoreError> {
     let messages = enqueue.distinct();
     if let [chunk] = chunks(&messages, STATEMENT_BYTES_MAX, usize::MAX)[..] {
-        let insert = Insert::of(store, chunk, enqueue.lease());
-        let rows = store.fetch(insert.statement, |query| insert.bind(query)).await?;
+        let insert = Insert::of(store, chunk, &enqueue);
+        let rows = store.fetch(&insert.statement, |query| insert.bind(query)).await?;
         return Ok(enqueue_answers(&enqueue, insert.stored(&rows)?));
     }
-    let (store, owned, lease) = (store.clone(), enqueue.messages().to_vec(), enqueue.lease());
+    let (store, copy) = (store.clone(), enqueue.copied());
     // A dropped begin() would leave an open transaction in the pool: the task is never dropped half-way.
     let run = tokio::spawn(async move {
-        let enqueue = lease.map_or(Enqueue::pending(&owned), |lease| Enqueue::leased(&owned, lease));
         let mut tx = store.pool().begin().await.map_err(store_error)?;
-        let answers = insert_all(&store, &mut tx, enqueue).await?;
+        let answers = insert_all(&store, &mut tx, copy.call()).await?;
         tx.commit().await.map_err(store_error)?;
         Ok(answers)
     });
@@ -81,8 +80,8 @@ async fn insert_all(
     let messages = enqueue.distinct();
     let mut stored = Vec::with_capacity(messages.len());
     for chunk in chunks(&messages, STATEMENT_BYTES_MAX, usize::MAX) {
-        let insert = Insert::of(store, chunk, enqueue.lease());
-        let query = store.query(insert.statement, |query| insert.bind(query));
+        let insert = Insert::of(store, chunk, &enqueue);
+        let query = store.query(&insert.statement, |query| insert.bind(query));
         let rows = query.fetch_all(&mut *connection).await.map_err(store_error);
         if rows.as_ref().is_err_and(is_foreign_connection) {
             // This transaction is lost; the next one will be served.
@@ -95,53 +94,108 @@ async fn insert_all(
 
 /// The statement for a batch, and what it binds.
 struct Insert<'s, 'm> {
-    statement: &'s Statement,
-    rows: Rows<'m>,
+    statement: Cow<'s, Statement>,
+    form: Form,
+    messages: &'m [&'m Message],
     lease: Option<Lease>,
 }
 
-enum Rows<'m> {
-    One(&'m Message),
-    Many(Box<Columns<'m>>),
+enum Form {
+    /// No store can hold them yet, and whether they are leased is known beforehand: only the columns in use.
+    New(Vec<&'static Optional>),
+    One,
+    Many,
+    /// Some may have to wait.
+    Delayed,
 }
 
 impl<'s, 'm> Insert<'s, 'm> {
-    fn of(store: &'s PostgresStore, messages: &[&'m Message], lease: Option<Lease>) -> Self {
-        let sql = store.sql();
-        let delayed = messages.iter().any(|message| message.is_delayed());
-        let (statement, rows) = match messages {
-            [message] if !delayed => (&sql.enqueue_one, Rows::One(message)),
-            _ if delayed => (&sql.enqueue_delayed, Rows::Many(Box::new(Columns::of(messages, true)))),
-            _ => (&sql.enqueue, Rows::Many(Box::new(Columns::of(messages, false)))),
+    fn of(store: &'s PostgresStore, messages: &'m [&'m Message], enqueue: &Enqueue<'_>) -> Self {
+        let (sql, lease, new) = (store.sql(), enqueue.lease(), enqueue.is_new());
+        let any = |is: fn(&Message) -> bool| messages.iter().any(|message| is(message));
+        let (statement, form) = if any(Message::is_delayed) {
+            (Cow::Borrowed(&sql.enqueue_delayed), Form::Delayed)
+        } else if new && !any(|message| message.expires().is_some()) {
+            let used: Vec<_> = OPTIONAL.iter().filter(|optional| any(optional.is_used)).collect();
+            let columns: Vec<_> = used.iter().map(|optional| optional.column).collect();
+            (Cow::Owned(sql.enqueue_new(messages.len() > 1, lease.is_some(), &columns)), Form::New(used))
+        } else if messages.len() == 1 {
+            (Cow::Borrowed(&sql.enqueue_one), Form::One)
+        } else {
+            (Cow::Borrowed(&sql.enqueue), Form::Many)
         };
-        Self { statement, rows, lease }
+        Self { statement, form, messages, lease }
     }
 
     fn bind(&self, query: PgQuery) -> PgQuery {
-        let query = match &self.rows {
-            Rows::One(message) => bind_one(query, message),
-            Rows::Many(columns) => columns.bind(query),
-        };
-        let query = query
+        let (query, messages) = (self.bind_required(query), self.messages);
+        match &self.form {
+            Form::New(used) => {
+                let query = match self.lease {
+                    Some(_) => self.bind_lease(query),
+                    None => query,
+                };
+                used.iter().fold(query, |query, optional| match messages {
+                    [message] => (optional.bind)(query, message),
+                    _ => (optional.bind_all)(query, messages),
+                })
+            }
+            Form::One => {
+                let expires = messages.first().and_then(|message| message.expires());
+                let query = query.bind(after(expires)).bind(at(expires));
+                let bind = |query, optional: &Optional| {
+                    messages.iter().fold(query, |query, message| (optional.bind)(query, message))
+                };
+                self.bind_lease(OPTIONAL.iter().fold(query, bind))
+            }
+            Form::Many | Form::Delayed => {
+                let query = Times::of(messages.iter().map(|message| message.expires())).bind(query);
+                let bind = |query, optional: &Optional| (optional.bind_all)(query, messages);
+                let query = self.bind_lease(OPTIONAL.iter().fold(query, bind));
+                match self.form {
+                    Form::Delayed => Times::of(messages.iter().map(|message| message.due())).bind(query),
+                    _ => query,
+                }
+            }
+        }
+    }
+
+    fn bind_required(&self, query: PgQuery) -> PgQuery {
+        if let ([message], Form::New(_) | Form::One) = (self.messages, &self.form) {
+            return query.bind(message.id().as_uuid()).bind(message.topic()).bind(&message.payload()[..]);
+        }
+        let messages = || self.messages.iter();
+        query
+            .bind(messages().map(|message| message.id().as_uuid()).collect::<Vec<_>>())
+            .bind(messages().map(|message| message.topic()).collect::<Vec<_>>())
+            .bind(messages().map(|message| &message.payload()[..]).collect::<Vec<_>>())
+    }
+
+    fn bind_lease(&self, query: PgQuery) -> PgQuery {
+        query
             .bind(self.lease.map(|lease| lease.owner().as_uuid()))
             .bind(self.lease.map(|lease| micros(lease.duration())))
-            .bind(self.lease.map(|lease| lease.fence().as_i64()));
-        match &self.rows {
-            Rows::Many(columns) => columns.bind_due(query),
-            Rows::One(_) => query,
-        }
+            .bind(self.lease.map(|lease| lease.fence().as_i64()))
     }
 
     /// The messages that are new, from what the statement answered.
     fn stored(&self, rows: &[PgRow]) -> Result<Vec<(MessageId, Placement)>, StoreError> {
+        if matches!(self.form, Form::New(_)) && rows.len() != self.messages.len() {
+            return Err(StoreError::rejected(format!(
+                "the database stored {} of {} messages: does a trigger or a rule stand on the outbox table?",
+                rows.len(),
+                self.messages.len(),
+            )));
+        }
         let mut stored = Vec::with_capacity(rows.len());
-        for row in rows {
-            let (message_id, id, leased) = match &self.rows {
-                Rows::One(message) => {
+        for (index, row) in rows.iter().enumerate() {
+            let (message_id, id, leased) = match &self.form {
+                Form::New(_) => (self.messages[index].id(), get(row, 0)?, self.lease.is_some()),
+                Form::One => {
                     let Some(id) = get::<Option<i64>>(row, 0)? else { continue };
-                    (message.id(), id.abs(), id < 0)
+                    (self.messages[index].id(), id.abs(), id < 0)
                 }
-                Rows::Many(_) => (MessageId::from_uuid(get(row, 1)?)?, get(row, 0)?, get(row, 2)?),
+                Form::Many | Form::Delayed => (MessageId::from_uuid(get(row, 1)?)?, get(row, 0)?, get(row, 2)?),
             };
             let work_id = WorkId::from_i64(id);
             let placement = match self.lease {
@@ -158,99 +212,42 @@ fn get<'r, T: Decode<'r, Postgres> + Type<Postgres>>(row: &'r PgRow, index: usiz
     row.try_get(index).map_err(store_error)
 }
 
-fn bind_one(query: PgQuery, message: &Message) -> PgQuery {
-    query
-        .bind(message.id().as_uuid())
-        .bind(message.topic())
-        .bind(&message.payload()[..])
-        .bind(after(message.expires()))
-        .bind(at(message.expires()))
-        .bind(message.get_message_type())
-        .bind(write_aggregate_type(message))
-        .bind(message.get_aggregate_id())
-        .bind(message.get_tenant())
-        .bind(message.get_key())
-        .bind(message.get_correlation_id())
-        .bind(message.get_causation_id())
-        .bind(message.get_content_type())
-        .bind(write_headers(message.get_headers()))
-        .bind(message.get_occurred_at().map(instant))
-        .bind(message.get_priority())
+/// A column that a message may leave empty.
+struct Optional {
+    column: UsedColumn,
+    is_used: fn(&Message) -> bool,
+    bind: fn(PgQuery, &Message) -> PgQuery,
+    /// A column that no message uses is left out: unnest pads it with NULL.
+    bind_all: fn(PgQuery, &[&Message]) -> PgQuery,
 }
 
-/// A batch turned into columns. A column that no message uses is left out: unnest pads it with NULL.
-struct Columns<'m> {
-    message_ids: Vec<Uuid>,
-    topics: Vec<&'m str>,
-    payloads: Vec<&'m [u8]>,
-    expires: Times,
-    message_types: Column<&'m str>,
-    aggregate_types: Column<&'m str>,
-    aggregate_ids: Column<&'m str>,
-    tenants: Column<&'m str>,
-    keys: Column<&'m str>,
-    correlation_ids: Column<&'m str>,
-    causation_ids: Column<&'m str>,
-    content_types: Column<&'m str>,
-    headers: Column<String>,
-    occurred_at: Column<OffsetDateTime>,
-    priorities: Column<i16>,
-    /// Only in the statement for batches of which some messages wait.
-    due: Option<Times>,
+macro_rules! optional {
+    ($($column:ident $kind:ident: $value:expr;)*) => {
+        [$(Optional {
+            column: (stringify!($column), stringify!($kind)),
+            is_used: |message| $value(message).is_some(),
+            bind: |query, message| query.bind($value(message)),
+            bind_all: |query, messages| query.bind(used(messages.iter().map(|message| $value(message)).collect())),
+        }),*]
+    };
 }
+
+/// In the order in which the functions take them.
+static OPTIONAL: [Optional; 11] = optional! {
+    message_type text: Message::get_message_type;
+    aggregate_type text: write_aggregate_type;
+    aggregate_id text: Message::get_aggregate_id;
+    tenant_id text: Message::get_tenant;
+    message_key text: Message::get_key;
+    correlation_id text: Message::get_correlation_id;
+    causation_id text: Message::get_causation_id;
+    content_type text: Message::get_content_type;
+    headers text: |message: &Message| write_headers(message.get_headers());
+    occurred_at timestamptz: |message: &Message| message.get_occurred_at().map(instant);
+    priority smallint: |message: &Message| Some(message.get_priority()).filter(|priority| *priority != 0);
+};
 
 type Column<T> = Option<Vec<Option<T>>>;
-
-impl<'m> Columns<'m> {
-    fn of(messages: &[&'m Message], delayed: bool) -> Self {
-        Self {
-            message_ids: messages.iter().map(|message| message.id().as_uuid()).collect(),
-            topics: messages.iter().map(|message| message.topic()).collect(),
-            payloads: messages.iter().map(|message| &message.payload()[..]).collect(),
-            expires: Times::of(messages.iter().map(|message| message.expires())),
-            message_types: column(messages, Message::get_message_type),
-            aggregate_types: column(messages, write_aggregate_type),
-            aggregate_ids: column(messages, Message::get_aggregate_id),
-            tenants: column(messages, Message::get_tenant),
-            keys: column(messages, Message::get_key),
-            correlation_ids: column(messages, Message::get_correlation_id),
-            causation_ids: column(messages, Message::get_causation_id),
-            content_types: column(messages, Message::get_content_type),
-            headers: column(messages, |message| write_headers(message.get_headers())),
-            occurred_at: column(messages, |message| message.get_occurred_at().map(instant)),
-            priorities: column(messages, |message| Some(message.get_priority()).filter(|priority| *priority != 0)),
-            due: delayed.then(|| Times::of(messages.iter().map(|message| message.due()))),
-        }
-    }
-
-    fn bind(&self, query: PgQuery) -> PgQuery {
-        query
-            .bind(&self.message_ids)
-            .bind(&self.topics)
-            .bind(&self.payloads)
-            .bind(&self.expires.after)
-            .bind(&self.expires.at)
-            .bind(&self.message_types)
-            .bind(&self.aggregate_types)
-            .bind(&self.aggregate_ids)
-            .bind(&self.tenants)
-            .bind(&self.keys)
-            .bind(&self.correlation_ids)
-            .bind(&self.causation_ids)
-            .bind(&self.content_types)
-            .bind(&self.headers)
-            .bind(&self.occurred_at)
-            .bind(&self.priorities)
-    }
-
-    /// The times come last: only the statement for batches that may wait has them.
-    fn bind_due(&self, query: PgQuery) -> PgQuery {
-        match &self.due {
-            Some(due) => query.bind(&due.after).bind(&due.at),
-            None => query,
-        }
-    }
-}
 
 /// Times as two columns: delays, which the database adds to its clock, and instants.
 struct Times {
@@ -261,6 +258,10 @@ struct Times {
 impl Times {
     fn of(times: impl Iterator<Item = Option<When>> + Clone) -> Self {
         Self { after: used(times.clone().map(after).collect()), at: used(times.map(at).collect()) }
+    }
+
+    fn bind(&self, query: PgQuery) -> PgQuery {
+        query.bind(&self.after).bind(&self.at)
     }
 }
 
@@ -276,10 +277,6 @@ fn at(time: Option<When>) -> Option<OffsetDateTime> {
         Some(When::At(at)) => Some(instant(at)),
         Some(When::After(_)) | None => None,
     }
-}
-
-fn column<'m, T>(messages: &[&'m Message], read: impl Fn(&'m Message) -> Option<T>) -> Column<T> {
-    used(messages.iter().map(|message| read(message)).collect())
 }
 
 fn used<T>(values: Vec<Option<T>>) -> Column<T> {

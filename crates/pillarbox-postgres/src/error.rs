@@ -35,8 +35,10 @@ pub(crate) fn is_race(error: &StoreError) -> bool {
 }
 
 /// Whether a prepared statement was looked for on a connection that never saw it, as happens behind a pooler.
+///
+/// A value that is missing is one that the statement's guard has taken away: none of ours sends NULL for it.
 pub(crate) fn is_foreign_connection(error: &StoreError) -> bool {
-    matches!(error.code(), Some("26000" | "42P05" | "08P01"))
+    matches!(error.code(), Some("26000" | "42P05" | "08P01" | "23502"))
 }
 
 /// Whether a commit that failed like this may have taken effect all the same.

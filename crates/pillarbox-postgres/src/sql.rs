@@ -1,16 +1,18 @@
 //! The statements, with the configured names in place of the default ones.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use pillarbox_core::naming::Naming;
 
 /// One statement, ready to be sent.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Statement {
     pub(crate) text: Arc<str>,
-    /// Whether it is prepared under a name and so keeps its plan. The calls of the hot path do: their functions see to a
-    /// plan that is always right. All others are planned anew, for the tables as they are, in a transaction of their own.
-    pub(crate) is_hot: bool,
+    /// What a statement that is prepared under a name is for, bound to it beside its arguments: behind a pooler another one
+    /// may bear the name. The statements of the hot path are prepared: they have one plan that is always right. All
+    /// others are planned anew, for the tables as they are, in a transaction of their own.
+    pub(crate) guard: Option<Arc<str>>,
 }
 
 /// Every statement of the store, rendered once when it is opened.
@@ -18,6 +20,8 @@ pub(crate) struct Statement {
 pub(crate) struct Sql {
     pub(crate) enqueue: Statement,
     pub(crate) enqueue_one: Statement,
+    enqueue_new: String,
+    enqueue_new_many: String,
     pub(crate) enqueue_delayed: Statement,
     pub(crate) claim: Statement,
     pub(crate) settle: Statement,
@@ -35,9 +39,10 @@ pub(crate) struct Sql {
     pub(crate) count_dead: Statement,
     pub(crate) replay: Statement,
     pub(crate) delete: Statement,
-    /// The table that is meant, as the statements of the hot path name it.
-    pub(crate) meant: String,
 }
+
+/// A column that some message of a batch uses, and its type as a parameter.
+pub(crate) type UsedColumn = (&'static str, &'static str);
 
 macro_rules! planned {
     ($when:ident, $naming:expr, $file:literal) => {
@@ -47,11 +52,11 @@ macro_rules! planned {
 
 impl Statement {
     fn once(sql: &str, naming: &Naming) -> Self {
-        Self { text: Arc::from(render(sql, naming)), is_hot: true }
+        Self { text: Arc::from(render(sql, naming)), guard: Some(Arc::from(render("pillarbox.outbox", naming))) }
     }
 
     fn anew(sql: &str, naming: &Naming) -> Self {
-        Self { text: Arc::from(render(sql, naming)), is_hot: false }
+        Self { text: Arc::from(render(sql, naming)), guard: None }
     }
 }
 
@@ -63,6 +68,8 @@ impl Sql {
         Self {
             enqueue: planned!(once, naming, "outbox_enqueue"),
             enqueue_one: planned!(once, naming, "outbox_enqueue_one"),
+            enqueue_new: bare(include_str!("../sql/outbox_enqueue_new.sql"), naming),
+            enqueue_new_many: bare(include_str!("../sql/outbox_enqueue_new_many.sql"), naming),
             enqueue_delayed: planned!(once, naming, "outbox_enqueue_delayed"),
             claim: planned!(once, naming, "outbox_claim"),
             settle: planned!(once, naming, "outbox_settle"),
@@ -80,9 +87,56 @@ impl Sql {
             count_dead: planned!(anew, naming, "outbox_count_dead"),
             replay: planned!(anew, naming, "outbox_replay"),
             delete: planned!(anew, naming, "outbox_delete"),
-            meant: render("pillarbox.outbox", naming),
         }
     }
+
+    /// The statement for messages that no store can hold yet, with the columns that they use.
+    pub(crate) fn enqueue_new(&self, many: bool, leased: bool, used: &[UsedColumn]) -> Statement {
+        let template = if many { &self.enqueue_new_many } else { &self.enqueue_new };
+        let mut number = FIRST_FREE;
+        let mut next = || {
+            number += 1;
+            number - 1
+        };
+        let (mut names, mut values, mut columns, mut arrays) =
+            (String::new(), String::new(), String::new(), String::new());
+        if leased {
+            names.push_str(", attempts, owner_token, fence, locked_until");
+            let (owner, lease, fence) = (next(), next(), next());
+            let _ = write!(values, ", 1, ${owner}::uuid, ${fence}::bigint");
+            let _ = write!(values, ", clock_timestamp() + ${lease}::bigint * interval '1 microsecond'");
+        }
+        for (name, kind) in used {
+            let cast = if *name == "headers" { "::jsonb" } else { "" };
+            let number = next();
+            let _ = write!(names, ", {name}");
+            let _ = match (many, *name) {
+                (true, "priority") => write!(values, ", coalesce(input.priority, 0)"),
+                (true, name) => write!(values, ", input.{name}{cast}"),
+                (false, _) => write!(values, ", ${number}::{kind}{cast}"),
+            };
+            let _ = write!(columns, ", {name}");
+            let _ = write!(arrays, ", ${number}::{kind}[]");
+        }
+        let (table, _) = template.split_once(" (").unwrap_or((template, ""));
+        let guard = format!("{table}{}{names}", if many { " *" } else { "" });
+        let text = template
+            .replace(" /*names*/", &names)
+            .replace(" /*values*/", &values)
+            .replace(" /*columns*/", &columns)
+            .replace(" /*arrays*/", &arrays)
+            .replace("$0 = 'guard'", &format!("${} = '{guard}'", next()));
+        Statement { text: Arc::from(text), guard: Some(Arc::from(guard)) }
+    }
+}
+
+/// The number of the first parameter after what every message has.
+const FIRST_FREE: usize = 4;
+
+/// A rendered statement without its comments: the driver hashes the text of each call to find what it has prepared.
+fn bare(sql: &str, naming: &Naming) -> String {
+    let lines: Vec<&str> = sql.lines().filter(|line| !line.starts_with("--")).collect();
+    render(&lines.join("\n"), naming)
 }
 
 /// Puts the configured names, quoted, in place of the default ones.
@@ -148,6 +202,25 @@ mod tests {
     fn the_default_names_stay() {
         let rendered = render("pillarbox.enqueue pillarbox.outbox", &Naming::default());
         assert_eq!(rendered, "\"pillarbox\".\"enqueue\" \"pillarbox\".\"outbox\"");
+    }
+
+    /// Behind a pooler a statement for other columns may bear the same name: its guard differs, too.
+    #[test]
+    fn a_statement_for_new_messages_says_what_it_is_for() {
+        let sql = Sql::new(&Naming::default());
+        let of = |many, leased, column| sql.enqueue_new(many, leased, &[(column, "text")]);
+        let all: Vec<_> = [false, true]
+            .into_iter()
+            .flat_map(|many| [false, true].map(|leased| (many, leased)))
+            .flat_map(|(many, leased)| ["tenant_id", "message_key"].map(|column| of(many, leased, column)))
+            .collect();
+        let guards: std::collections::HashSet<_> = all.iter().map(|statement| statement.guard.clone()).collect();
+        assert_eq!(guards.len(), all.len());
+        for statement in &all {
+            let guard = statement.guard.as_deref().unwrap_or_default();
+            assert!(statement.text.contains(&format!("= '{guard}'")), "{}", statement.text);
+            assert!(!statement.text.contains("/*"), "{}", statement.text);
+        }
     }
 
     /// H53: every identifier that came from the configuration is quoted, in every statement.

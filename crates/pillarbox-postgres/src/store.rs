@@ -130,12 +130,16 @@ impl PostgresStore {
 
     /// A statement with its arguments, prepared under a name only where the connection will be met again.
     pub(crate) fn query(&self, statement: &Statement, bind: impl Fn(PgQuery) -> PgQuery) -> PgQuery {
-        if statement.is_hot && !self.is_behind_pooler() {
-            return bind(sqlx::query(AssertSqlSafe(Arc::clone(&statement.text)))).bind(&self.sql().meant);
+        let query = if statement.guard.is_some() && !self.is_behind_pooler() {
+            sqlx::query(AssertSqlSafe(Arc::clone(&statement.text)))
+        } else {
+            // Another text than the named statement's: the driver would use that one, were it remembered.
+            sqlx::query(AssertSqlSafe(format!("{} ", statement.text))).persistent(false)
+        };
+        match &statement.guard {
+            Some(guard) => bind(query).bind(guard.as_ref()),
+            None => bind(query),
         }
-        // Another text than the named statement's: the driver would use that one, were it remembered.
-        let query = bind(sqlx::query(AssertSqlSafe(format!("{} ", statement.text))).persistent(false));
-        if statement.is_hot { query.bind(&self.sql().meant) } else { query }
     }
 
     /// Runs one statement as a transaction of its own, again when it lost a race.
@@ -146,7 +150,7 @@ impl PostgresStore {
     ) -> Result<Vec<PgRow>, StoreError> {
         let mut races = 0;
         loop {
-            let named = statement.is_hot && !self.is_behind_pooler();
+            let named = statement.guard.is_some() && !self.is_behind_pooler();
             let query = self.query(statement, &bind);
             let answer = if named { self.fetch_named(query).await } else { self.fetch_unnamed(query).await };
             match answer {

@@ -71,9 +71,9 @@ pub(crate) async fn enqueue_within(
     connection: &mut SqliteConnection,
     enqueue: Enqueue<'_>,
 ) -> Result<Vec<Enqueued>, StoreError> {
+    let plain = Plain::of(&enqueue);
     let mut stored = Vec::with_capacity(enqueue.messages().len());
     let mut rest = enqueue.messages();
-    let plain = Plain::of(&enqueue);
     while !rest.is_empty() {
         let size = statement_size(rest);
         let (chunk, later) = rest.split_at(ENQUEUE_ROWS[size]);
@@ -135,6 +135,8 @@ fn placed(row: &SqliteRow, lease: Option<Lease>) -> Result<(MessageId, Placement
 struct Plain {
     lease: Option<Lease>,
     used: Vec<Optional>,
+    /// No store can hold them yet.
+    new: bool,
 }
 
 impl Plain {
@@ -145,7 +147,7 @@ impl Plain {
         }
         let used =
             OPTIONAL.into_iter().chain([PRIORITY]).filter(|optional| messages.iter().any(optional.is_used)).collect();
-        Some(Self { lease: enqueue.lease(), used })
+        Some(Self { lease: enqueue.lease(), used, new: enqueue.is_new() })
     }
 
     async fn insert(
@@ -178,7 +180,9 @@ impl Plain {
 
     fn statement(&self, inner: &Inner, rows: usize) -> SqlStr {
         let columns: Vec<_> = self.used.iter().map(|optional| optional.column).collect();
-        sql::plain(&inner.sql.enqueue_plain, rows, &columns, self.lease.is_some())
+        let lean = self.new && self.lease.is_none();
+        let template = if lean { &inner.sql.enqueue_new } else { &inner.sql.enqueue_plain };
+        sql::plain(template, rows, &columns, self.lease.is_some())
     }
 
     fn bound(&self, messages: &[Message]) -> Result<SqliteArguments, StoreError> {

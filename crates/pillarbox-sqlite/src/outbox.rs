@@ -34,17 +34,8 @@ impl OutboxStore for SqliteStore {
         if enqueue.messages().is_empty() {
             return Ok(Vec::new());
         }
-        let (messages, lease) = (enqueue.messages().to_vec(), enqueue.lease());
-        self.write(move |inner, tx| {
-            Box::pin(async move {
-                let enqueue = match lease {
-                    Some(lease) => Enqueue::leased(&messages, lease),
-                    None => Enqueue::pending(&messages),
-                };
-                enqueue_within(inner, tx, enqueue).await
-            })
-        })
-        .await
+        let copy = enqueue.copied();
+        self.write(move |inner, tx| Box::pin(async move { enqueue_within(inner, tx, copy.call()).await })).await
     }
 
     async fn claim(&self, claim: Claim) -> Result<Vec<Claimed>, StoreError> {

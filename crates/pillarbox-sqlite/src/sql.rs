@@ -26,6 +26,8 @@ macro_rules! statements {
             pub(crate) enqueue: [SqlStr; ENQUEUE_ROWS.len()],
             /// To be completed by [`plain`].
             pub(crate) enqueue_plain: String,
+            /// To be completed by [`plain`].
+            pub(crate) enqueue_new: String,
             /// To be completed by [`found`].
             pub(crate) enqueue_found: String,
             pub(crate) list_done: SqlStr,
@@ -44,6 +46,7 @@ macro_rules! statements {
                         render(&enqueue.replace(ENQUEUE_ROW, &[ENQUEUE_ROW].repeat(rows).join(",")))
                     }),
                     enqueue_plain: rendered(&bare(include_str!("../sql/outbox_enqueue_plain.sql")), naming),
+                    enqueue_new: rendered(&bare(include_str!("../sql/outbox_enqueue_new.sql")), naming),
                     enqueue_found: rendered(&bare(include_str!("../sql/outbox_enqueue_found.sql")), naming),
                     list_done: render(&list.replace("state = 'dead'", "state = 'done'")),
                     list_dead: render(list),

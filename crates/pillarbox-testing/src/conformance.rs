@@ -169,6 +169,14 @@ macro_rules! conformance {
                 lost_leases_saturate,
                 nothing_shows_a_payload,
             }
+            owned {
+                owned_messages_are_stored_like_others,
+                owned_messages_can_be_born_leased,
+                owned_messages_may_wait_and_expire,
+                an_owned_message_that_is_rolled_back_never_existed,
+                an_owned_message_whose_id_was_told_is_looked_for,
+                an_owned_message_with_a_clone_is_looked_for,
+            }
             races {
                 sixteen_claimants_never_share_a_message,
                 claimants_never_share_a_message_that_waited,

@@ -15,6 +15,7 @@ pub mod exchange;
 pub mod guard;
 pub mod lease;
 pub mod limits;
+pub mod owned;
 pub mod races;
 pub mod reap;
 pub mod replay;

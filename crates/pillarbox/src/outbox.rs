@@ -104,7 +104,7 @@ impl<S: OutboxStore> Outbox<S> {
         T: OpenTransaction<S>,
     {
         let message = inherit(message.into_message()?);
-        let answers = self.store.enqueue_in(tx, Enqueue::pending(std::slice::from_ref(&message))).await?;
+        let answers = self.store.enqueue_in(tx, Enqueue::pending(std::slice::from_ref(&message)).owned()).await?;
         self.hub.telemetry.enqueued(&message);
         answers.into_iter().next().ok_or_else(|| StoreError::rejected("the store gave no answer"))
     }
@@ -116,7 +116,7 @@ impl<S: OutboxStore> Outbox<S> {
         M: IntoIterator<Item: IntoMessage>,
     {
         let messages = into_messages(messages)?;
-        let answers = self.store.enqueue_in(tx, Enqueue::pending(&messages)).await?;
+        let answers = self.store.enqueue_in(tx, Enqueue::pending(&messages).owned()).await?;
         messages.iter().for_each(|message| self.hub.telemetry.enqueued(message));
         Ok(answers)
     }
@@ -145,11 +145,11 @@ impl<S: ?Sized> Outbox<S> {
         Lasting::new(async move {
             let mut sorted = handover.sort(vec![message]);
             let answers = if sorted.leased.is_empty() {
-                let answers = store.enqueue(Enqueue::pending(&sorted.pending)).await?;
+                let answers = store.enqueue(Enqueue::pending(&sorted.pending).owned()).await?;
                 sorted.pending.iter().for_each(|message| handover.stored_pending(message));
                 answers
             } else {
-                let answers = store.enqueue(Enqueue::leased(&sorted.leased, handover.lease()?)).await?;
+                let answers = store.enqueue(Enqueue::leased(&sorted.leased, handover.lease()?).owned()).await?;
                 handover.stored(&mut sorted, &answers);
                 answers
             };
