@@ -235,7 +235,7 @@ impl<'a> Enqueue<'a> {
     /// What is to be stored, each id once: of two messages with one id the first counts.
     pub fn distinct(&self) -> Vec<&'a Message> {
         // Ids that were drawn one after the other rise, and so are distinct.
-        if self.messages.is_sorted_by(|before, after| before.id() < after.id()) {
+        if self.messages.is_sorted_by(|before, after| before.peek_id() < after.peek_id()) {
             return self.messages.iter().collect();
         }
         let mut seen = HashSet::with_capacity(self.messages.len());
@@ -516,10 +516,10 @@ pub fn enqueue_answers(
     let stored: Vec<_> = stored.into_iter().collect();
     let messages = enqueue.messages();
     // Most batches are new as a whole and come back as they went; ids that rise are named once each.
-    let rises = messages.is_sorted_by(|before, after| before.id() < after.id());
+    let rises = messages.is_sorted_by(|before, after| before.peek_id() < after.peek_id());
     if rises
         && stored.len() == messages.len()
-        && stored.iter().zip(messages).all(|((id, _), message)| *id == message.id())
+        && stored.iter().zip(messages).all(|((id, _), message)| *id == message.peek_id())
     {
         return stored.into_iter().map(|(message_id, placement)| Enqueued { message_id, placement }).collect();
     }

@@ -1,6 +1,6 @@
 //! Enqueue: on the caller's own transaction, or on one of the store's.
 
-use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use pillarbox_core::lease::{Held, Lease};
@@ -58,7 +58,7 @@ pub(crate) async fn standalone(store: &PostgresStore, enqueue: Enqueue<'_>) -> R
     let messages = enqueue.distinct();
     if let [chunk] = chunks(&messages, STATEMENT_BYTES_MAX, usize::MAX)[..] {
         let insert = Insert::of(store, chunk, &enqueue);
-        let rows = store.fetch(&insert.statement, |query| insert.bind(query)).await?;
+        let rows = store.fetch(insert.statement(), |query| insert.bind(query)).await?;
         return Ok(enqueue_answers(&enqueue, insert.stored(&rows)?));
     }
     let (store, copy) = (store.clone(), enqueue.copied());
@@ -81,7 +81,7 @@ async fn insert_all(
     let mut stored = Vec::with_capacity(messages.len());
     for chunk in chunks(&messages, STATEMENT_BYTES_MAX, usize::MAX) {
         let insert = Insert::of(store, chunk, &enqueue);
-        let query = store.query(&insert.statement, |query| insert.bind(query));
+        let query = store.query(insert.statement(), |query| insert.bind(query));
         let rows = query.fetch_all(&mut *connection).await.map_err(store_error);
         if rows.as_ref().is_err_and(is_foreign_connection) {
             // This transaction is lost; the next one will be served.
@@ -94,10 +94,15 @@ async fn insert_all(
 
 /// The statement for a batch, and what it binds.
 struct Insert<'s, 'm> {
-    statement: Cow<'s, Statement>,
+    statement: Text<'s>,
     form: Form,
     messages: &'m [&'m Message],
     lease: Option<Lease>,
+}
+
+enum Text<'s> {
+    Whole(&'s Statement),
+    Completed(Arc<Statement>),
 }
 
 enum Form {
@@ -114,17 +119,24 @@ impl<'s, 'm> Insert<'s, 'm> {
         let (sql, lease, new) = (store.sql(), enqueue.lease(), enqueue.is_new());
         let any = |is: fn(&Message) -> bool| messages.iter().any(|message| is(message));
         let (statement, form) = if any(Message::is_delayed) {
-            (Cow::Borrowed(&sql.enqueue_delayed), Form::Delayed)
+            (Text::Whole(&sql.enqueue_delayed), Form::Delayed)
         } else if new && !any(|message| message.expires().is_some()) {
             let used: Vec<_> = OPTIONAL.iter().filter(|optional| any(optional.is_used)).collect();
             let columns: Vec<_> = used.iter().map(|optional| optional.column).collect();
-            (Cow::Owned(sql.enqueue_new(messages.len() > 1, lease.is_some(), &columns)), Form::New(used))
+            (Text::Completed(sql.enqueue_new(messages.len() > 1, lease.is_some(), columns)), Form::New(used))
         } else if messages.len() == 1 {
-            (Cow::Borrowed(&sql.enqueue_one), Form::One)
+            (Text::Whole(&sql.enqueue_one), Form::One)
         } else {
-            (Cow::Borrowed(&sql.enqueue), Form::Many)
+            (Text::Whole(&sql.enqueue), Form::Many)
         };
         Self { statement, form, messages, lease }
+    }
+
+    fn statement(&self) -> &Statement {
+        match &self.statement {
+            Text::Whole(statement) => statement,
+            Text::Completed(statement) => statement,
+        }
     }
 
     fn bind(&self, query: PgQuery) -> PgQuery {

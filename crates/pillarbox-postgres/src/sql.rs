@@ -1,12 +1,13 @@
 //! The statements, with the configured names in place of the default ones.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use pillarbox_core::naming::Naming;
 
 /// One statement, ready to be sent.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Statement {
     pub(crate) text: Arc<str>,
     /// What a statement that is prepared under a name is for, bound to it beside its arguments: behind a pooler another one
@@ -22,6 +23,8 @@ pub(crate) struct Sql {
     pub(crate) enqueue_one: Statement,
     enqueue_new: String,
     enqueue_new_many: String,
+    /// Completed ones, by what they are for: few, because a program's messages use few sets of columns.
+    new: Mutex<HashMap<NewKey, Arc<Statement>>>,
     pub(crate) enqueue_delayed: Statement,
     pub(crate) claim: Statement,
     pub(crate) settle: Statement,
@@ -43,6 +46,9 @@ pub(crate) struct Sql {
 
 /// A column that some message of a batch uses, and its type as a parameter.
 pub(crate) type UsedColumn = (&'static str, &'static str);
+
+/// Many or one, leased or not, and the columns in use.
+type NewKey = (bool, bool, Vec<UsedColumn>);
 
 macro_rules! planned {
     ($when:ident, $naming:expr, $file:literal) => {
@@ -70,6 +76,7 @@ impl Sql {
             enqueue_one: planned!(once, naming, "outbox_enqueue_one"),
             enqueue_new: bare(include_str!("../sql/outbox_enqueue_new.sql"), naming),
             enqueue_new_many: bare(include_str!("../sql/outbox_enqueue_new_many.sql"), naming),
+            new: Mutex::default(),
             enqueue_delayed: planned!(once, naming, "outbox_enqueue_delayed"),
             claim: planned!(once, naming, "outbox_claim"),
             settle: planned!(once, naming, "outbox_settle"),
@@ -91,7 +98,18 @@ impl Sql {
     }
 
     /// The statement for messages that no store can hold yet, with the columns that they use.
-    pub(crate) fn enqueue_new(&self, many: bool, leased: bool, used: &[UsedColumn]) -> Statement {
+    pub(crate) fn enqueue_new(&self, many: bool, leased: bool, used: Vec<UsedColumn>) -> Arc<Statement> {
+        let mut known = self.new.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (many, leased, used);
+        if let Some(statement) = known.get(&key) {
+            return Arc::clone(statement);
+        }
+        let statement = Arc::new(self.complete_new(many, leased, &key.2));
+        known.insert(key, Arc::clone(&statement));
+        statement
+    }
+
+    fn complete_new(&self, many: bool, leased: bool, used: &[UsedColumn]) -> Statement {
         let template = if many { &self.enqueue_new_many } else { &self.enqueue_new };
         let mut number = FIRST_FREE;
         let mut next = || {
@@ -208,7 +226,7 @@ mod tests {
     #[test]
     fn a_statement_for_new_messages_says_what_it_is_for() {
         let sql = Sql::new(&Naming::default());
-        let of = |many, leased, column| sql.enqueue_new(many, leased, &[(column, "text")]);
+        let of = |many, leased, column| sql.enqueue_new(many, leased, vec![(column, "text")]);
         let all: Vec<_> = [false, true]
             .into_iter()
             .flat_map(|many| [false, true].map(|leased| (many, leased)))

@@ -179,10 +179,8 @@ impl Plain {
     }
 
     fn statement(&self, inner: &Inner, rows: usize) -> SqlStr {
-        let columns: Vec<_> = self.used.iter().map(|optional| optional.column).collect();
-        let lean = self.new && self.lease.is_none();
-        let template = if lean { &inner.sql.enqueue_new } else { &inner.sql.enqueue_plain };
-        sql::plain(template, rows, &columns, self.lease.is_some())
+        let columns = self.used.iter().map(|optional| optional.column).collect();
+        inner.sql.plain(sql::Plain { rows, columns, is_leased: self.lease.is_some(), is_new: self.new })
     }
 
     fn bound(&self, messages: &[Message]) -> Result<SqliteArguments, StoreError> {
@@ -299,9 +297,10 @@ mod tests {
             ENQUEUE_ROWS[statement_size(&messages)]
         };
         assert_eq!(rows(1, 0), 1);
-        assert_eq!(rows(5, 0), 4);
-        assert_eq!(rows(1000, 0), 256);
-        assert_eq!(rows(1000, 1024 * 1024), 4);
+        assert_eq!(rows(4, 0), 2);
+        assert_eq!(rows(1000, 0), 1000);
+        assert_eq!(rows(1999, 0), 1000);
+        assert_eq!(rows(1000, 1024 * 1024), 5);
         assert_eq!(rows(2, 64 * 1024 * 1024), 1);
     }
 }

@@ -3,7 +3,8 @@
 //! The files hold the default names, so that each runs as it stands in `sqlite3`. A name is replaced only where it stands
 //! as a whole word, so a configured name that contains a default one does no harm.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use pillarbox_core::naming::Naming;
 use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
@@ -11,8 +12,9 @@ use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
 const DEFAULT_OUTBOX: &str = "pillarbox_outbox";
 const DEFAULT_VERSION: &str = "pillarbox_schema_version";
 
-/// Rows that one enqueue statement can carry, largest first: few texts, so that the driver keeps all of them prepared.
-pub(crate) const ENQUEUE_ROWS: [usize; 5] = [256, 64, 16, 4, 1];
+/// Rows that one enqueue statement can carry, largest first: few texts, so that the driver keeps all of them prepared, and
+/// the sizes that people choose for their batches.
+pub(crate) const ENQUEUE_ROWS: [usize; 10] = [1000, 500, 200, 100, 50, 20, 10, 5, 2, 1];
 
 /// The line of `outbox_enqueue.sql` that stands for one message.
 const ENQUEUE_ROW: &str = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
@@ -24,10 +26,10 @@ macro_rules! statements {
         pub(crate) struct Statements {
             /// One for each of [`ENQUEUE_ROWS`].
             pub(crate) enqueue: [SqlStr; ENQUEUE_ROWS.len()],
-            /// To be completed by [`plain`].
-            pub(crate) enqueue_plain: String,
-            /// To be completed by [`plain`].
-            pub(crate) enqueue_new: String,
+            enqueue_plain: String,
+            enqueue_new: String,
+            /// Completed ones, by what they are for: few, because a program's messages use few sets of columns.
+            plain: Mutex<HashMap<Plain, SqlStr>>,
             /// To be completed by [`found`].
             pub(crate) enqueue_found: String,
             pub(crate) list_done: SqlStr,
@@ -46,6 +48,7 @@ macro_rules! statements {
                         render(&enqueue.replace(ENQUEUE_ROW, &[ENQUEUE_ROW].repeat(rows).join(",")))
                     }),
                     enqueue_plain: rendered(&bare(include_str!("../sql/outbox_enqueue_plain.sql")), naming),
+                    plain: Mutex::default(),
                     enqueue_new: rendered(&bare(include_str!("../sql/outbox_enqueue_new.sql")), naming),
                     enqueue_found: rendered(&bare(include_str!("../sql/outbox_enqueue_found.sql")), naming),
                     list_done: render(&list.replace("state = 'dead'", "state = 'done'")),
@@ -66,18 +69,45 @@ statements! {
     topics leases get list_live count_dead replay delete
 }
 
-/// The statement for so many plain messages that use these columns.
-pub(crate) fn plain(sql: &str, rows: usize, columns: &[&str], leased: bool) -> SqlStr {
-    let (names, values) =
-        if leased { (", owner_token, fence, locked_until, attempts", ", ?, ?, now + ?, 1") } else { ("", "") };
-    let row = format!("(?, ?, ?{})", ", ?".repeat(columns.len()));
-    let columns: String = columns.iter().flat_map(|column| [", ", column]).collect();
-    let text = sql
-        .replace("(?, ?, ? /*values*/)", &vec![row; rows].join(","))
-        .replace(" /*columns*/", &columns)
-        .replace(" /*lease names*/", names)
-        .replace(" /*lease values*/", values);
-    ready(&text)
+/// What a statement for messages without due time and expiry is for.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Plain {
+    pub(crate) rows: usize,
+    pub(crate) columns: Vec<&'static str>,
+    pub(crate) is_leased: bool,
+    /// No store can hold the messages yet.
+    pub(crate) is_new: bool,
+}
+
+impl Statements {
+    /// The statement for so many plain messages that use these columns.
+    pub(crate) fn plain(&self, plain: Plain) -> SqlStr {
+        let mut known = self.plain.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(statement) = known.get(&plain) {
+            return statement.clone();
+        }
+        let statement = self.complete(&plain);
+        known.insert(plain, statement.clone());
+        statement
+    }
+
+    fn complete(&self, plain: &Plain) -> SqlStr {
+        let (names, values) = match plain.is_leased {
+            true => (", owner_token, fence, locked_until, attempts", ", ?, ?, now + ?, 1"),
+            false => ("", ""),
+        };
+        // Only the other statement reads the clock that a lease needs.
+        let lean = plain.is_new && !plain.is_leased;
+        let sql = if lean { &self.enqueue_new } else { &self.enqueue_plain };
+        let row = format!("(?, ?, ?{})", ", ?".repeat(plain.columns.len()));
+        let columns: String = plain.columns.iter().flat_map(|column| [", ", column]).collect();
+        let text = sql
+            .replace("(?, ?, ? /*values*/)", &vec![row; plain.rows].join(","))
+            .replace(" /*columns*/", &columns)
+            .replace(" /*lease names*/", names)
+            .replace(" /*lease values*/", values);
+        ready(&text)
+    }
 }
 
 /// The look at so many messages.
@@ -154,10 +184,16 @@ mod tests {
     #[test]
     fn a_plain_statement_names_only_the_columns_in_use() {
         let statements = Statements::new(&Naming::default());
-        let sql = plain(&statements.enqueue_plain, 2, &["content_type"], false);
+        let of = |rows, columns: &[&'static str], is_leased, is_new| {
+            statements.plain(Plain { rows, columns: columns.to_vec(), is_leased, is_new })
+        };
+        let sql = of(2, &["content_type"], false, false);
         assert!(sql.as_str().contains("(?, ?, ?, ?),(?, ?, ?, ?)"), "{sql:?}");
         assert!(sql.as_str().contains("(created_at, message_id, topic, payload, content_type)"), "{sql:?}");
-        let sql = plain(&statements.enqueue_plain, 1, &[], true);
+        let sql = of(2, &["content_type"], false, true);
+        assert!(sql.as_str().contains("(message_id, topic, payload, content_type)"), "{sql:?}");
+        assert!(!sql.as_str().contains("EXISTS"), "{sql:?}");
+        let sql = of(1, &[], true, true);
         assert!(
             sql.as_str().contains("(created_at, owner_token, fence, locked_until, attempts, message_id"),
             "{sql:?}"

@@ -25,6 +25,11 @@ impl Identity {
         Self { id, is_told: None }
     }
 
+    /// The id, for comparisons that tell nobody.
+    pub(super) fn peek(&self) -> MessageId {
+        self.id
+    }
+
     /// The id, which is no secret from here on.
     pub(super) fn tell(&self) -> MessageId {
         if let Some(told) = &self.is_told {

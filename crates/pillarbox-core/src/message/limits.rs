@@ -86,11 +86,14 @@ impl Message {
 }
 
 fn check_text(field: &'static str, value: &str, chars_max: usize, problems: &mut Vec<Problem>) {
-    let length = value.chars().count();
-    if length > chars_max {
-        problems.push(Problem::too_long(field, chars_max, length));
+    // No text has more characters than bytes.
+    if value.len() > chars_max {
+        let length = value.chars().count();
+        if length > chars_max {
+            problems.push(Problem::too_long(field, chars_max, length));
+        }
     }
-    if value.contains('\0') {
+    if value.as_bytes().contains(&0) {
         problems.push(Problem::malformed(field, "must not contain the character NUL"));
     }
 }
