@@ -30,6 +30,7 @@ pub mod admin;
 pub mod error;
 pub mod floor;
 pub mod id;
+pub mod lasting;
 pub mod lease;
 pub mod message;
 pub mod naming;

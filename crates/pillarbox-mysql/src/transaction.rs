@@ -1,14 +1,17 @@
 //! Transactions that the store begins for its user.
 
 use std::fmt;
+use std::future::Future;
 
+use pillarbox_core::lasting::Lasting;
 use pillarbox_core::store::{BoxFuture, CONFLICT_RETRIES_MAX, Enqueue, Enqueued};
 use pillarbox_core::{CommitError, EnqueueIn as _, StoreError, StoreTransaction, Transactional};
 use sqlx::mysql::MySqlPool;
 use sqlx::{AssertSqlSafe, MySql, MySqlConnection, Row as _, Transaction};
+use tokio::runtime::Handle;
 
 use crate::error::{is_commit_unknown, is_dirty_connection, no_transaction, store_error};
-use crate::store::{MysqlStore, finished};
+use crate::store::MysqlStore;
 
 /// The first statement fails on a pooled connection that somebody left inside a transaction. A plain beginning would commit
 /// that transaction.
@@ -30,12 +33,12 @@ impl Transactional for MysqlStore {
     type Transaction = MysqlTransaction;
 
     fn begin(&self) -> BoxFuture<'_, Result<MysqlTransaction, StoreError>> {
-        Box::pin(async move {
-            let pool = self.inner.pool.clone();
-            // A dropped begin() would leave an open transaction in the pool: the task is never dropped half-way.
-            let tx = finished(async move { begin_clean(&pool).await }).await?;
-            Ok(MysqlTransaction { tx, store: self.clone(), is_proven: true })
-        })
+        let store = self.clone();
+        // A begin() that is dropped half-way would leave an open transaction in the pool.
+        Box::pin(lasting(async move {
+            let tx = begin_clean(&store.inner.pool).await?;
+            Ok(MysqlTransaction { tx, store, is_proven: true })
+        }))
     }
 }
 
@@ -62,14 +65,11 @@ impl StoreTransaction<MysqlStore> for MysqlTransaction {
     }
 
     fn commit(self) -> BoxFuture<'static, Result<(), CommitError>> {
-        Box::pin(async move {
-            let ended = finished(async move { Ok(self.end().await) }).await;
-            ended.unwrap_or_else(|gone| Err(CommitError::Unknown(gone)))
-        })
+        Box::pin(lasting(self.end()))
     }
 
     fn rollback(self) -> BoxFuture<'static, Result<(), StoreError>> {
-        Box::pin(finished(async move { self.tx.rollback().await.map_err(store_error) }))
+        Box::pin(lasting(async move { self.tx.rollback().await.map_err(store_error) }))
     }
 }
 
@@ -121,4 +121,12 @@ async fn begin_clean(pool: &MySqlPool) -> Result<Transaction<'static, MySql>, St
             begun => return begun.map_err(store_error),
         }
     }
+}
+
+/// Runs to the end, also when the caller loses interest.
+fn lasting<T: Send + 'static>(
+    work: impl Future<Output = T> + Send + 'static,
+) -> Lasting<T, impl FnOnce(BoxFuture<'static, ()>) + Unpin> {
+    let runtime = Handle::try_current();
+    Lasting::new(work, move |rest| drop(runtime.map(|runtime| runtime.spawn(rest))))
 }

@@ -3,9 +3,11 @@
 use std::fmt;
 use std::future::Future;
 
+use pillarbox_core::lasting::Lasting;
 use pillarbox_core::store::{BoxFuture, Enqueue, Enqueued};
 use pillarbox_core::{CommitError, EnqueueIn, StoreError, StoreTransaction, Transactional};
 use sqlx::{PgConnection, Postgres, Row, Transaction};
+use tokio::runtime::Handle;
 
 use crate::error::{is_commit_unknown, store_error};
 use crate::store::PostgresStore;
@@ -29,11 +31,11 @@ impl Transactional for PostgresStore {
 
     fn begin(&self) -> BoxFuture<'_, Result<PostgresTransaction, StoreError>> {
         let pool = self.pool().clone();
-        Box::pin(async move {
-            // A dropped begin() would leave an open transaction in the pool: the task is never dropped half-way.
-            let begun = finished(async move { pool.begin().await }).await?;
-            Ok(PostgresTransaction { tx: begun.map_err(store_error)?, is_proven: true })
-        })
+        // A begin() that is dropped half-way would leave an open transaction in the pool.
+        Box::pin(lasting(async move {
+            let tx = pool.begin().await.map_err(store_error)?;
+            Ok(PostgresTransaction { tx, is_proven: true })
+        }))
     }
 }
 
@@ -60,11 +62,11 @@ impl StoreTransaction<PostgresStore> for PostgresTransaction {
     }
 
     fn commit(self) -> BoxFuture<'static, Result<(), CommitError>> {
-        Box::pin(async move { finished(self.end()).await.unwrap_or_else(|gone| Err(CommitError::Unknown(gone))) })
+        Box::pin(lasting(self.end()))
     }
 
     fn rollback(self) -> BoxFuture<'static, Result<(), StoreError>> {
-        Box::pin(async move { finished(self.tx.rollback()).await?.map_err(store_error) })
+        Box::pin(lasting(async move { self.tx.rollback().await.map_err(store_error) }))
     }
 }
 
@@ -101,8 +103,11 @@ impl fmt::Debug for PostgresTransaction {
 }
 
 /// Runs to the end, also when the caller loses interest.
-async fn finished<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> Result<T, StoreError> {
-    tokio::spawn(work).await.map_err(|_| StoreError::unavailable("the runtime is shutting down"))
+fn lasting<T: Send + 'static>(
+    work: impl Future<Output = T> + Send + 'static,
+) -> Lasting<T, impl FnOnce(BoxFuture<'static, ()>) + Unpin> {
+    let runtime = Handle::try_current();
+    Lasting::new(work, move |rest| drop(runtime.map(|runtime| runtime.spawn(rest))))
 }
 
 fn ended_by_hand() -> StoreError {

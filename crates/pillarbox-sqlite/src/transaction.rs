@@ -1,9 +1,11 @@
 //! Transactions that the store begins for its user.
 
 use std::fmt;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use pillarbox_core::lasting::Lasting;
 use pillarbox_core::store::{BoxFuture, Enqueue, Enqueued};
 use pillarbox_core::{CommitError, EnqueueIn, StoreError, StoreTransaction, Transactional};
 use sqlx::{Connection, Sqlite, SqliteConnection, SqlitePool, Transaction};
@@ -11,7 +13,7 @@ use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::error::{is_busy, is_commit_unknown, store_error};
-use crate::store::{BUSY_TIMEOUT, Inner, POOL_MAX, SqliteStore, in_own_task, is_really_open, roll_back};
+use crate::store::{BUSY_TIMEOUT, Inner, POOL_MAX, SqliteStore, is_really_open, roll_back};
 
 /// A transaction on the store's database, which holds the write lock from its beginning. Dropping it rolls back.
 ///
@@ -36,10 +38,8 @@ impl Transactional for SqliteStore {
 
     fn begin(&self) -> BoxFuture<'_, Result<SqliteTransaction, StoreError>> {
         let inner = Arc::clone(&self.inner);
-        // A task of its own: a begin() that is dropped half-way must not leave a transaction behind.
-        Box::pin(in_own_task(
-            async move { Ok(SqliteTransaction { open: Some(begin(&inner).await?), is_proven: true }) },
-        ))
+        // A begin() that is dropped half-way must not leave a transaction behind.
+        Box::pin(lasting(async move { Ok(SqliteTransaction { open: Some(begin(&inner).await?), is_proven: true }) }))
     }
 }
 
@@ -66,19 +66,17 @@ impl StoreTransaction<SqliteStore> for SqliteTransaction {
     }
 
     fn commit(mut self) -> BoxFuture<'static, Result<(), CommitError>> {
-        Box::pin(async move {
-            let is_proven = self.is_proven;
+        Box::pin(lasting(async move {
             let Some(open) = self.open.take() else { return Ok(()) };
-            let ended = in_own_task(async move { Ok(commit(open, is_proven).await) }).await;
-            ended.unwrap_or_else(|gone| Err(CommitError::Unknown(gone)))
-        })
+            commit(open, self.is_proven).await
+        }))
     }
 
     fn rollback(mut self) -> BoxFuture<'static, Result<(), StoreError>> {
-        Box::pin(async move {
+        Box::pin(lasting(async move {
             let Some(open) = self.open.take() else { return Ok(()) };
-            in_own_task(async move { roll_back(open.tx).await.map_err(store_error) }).await
-        })
+            roll_back(open.tx).await.map_err(store_error)
+        }))
     }
 }
 
@@ -159,4 +157,12 @@ async fn close_spoiled(pool: &SqlitePool) -> Result<(), StoreError> {
         connection.close_on_drop();
     }
     Ok(())
+}
+
+/// Runs to the end, also when the caller loses interest.
+fn lasting<T: Send + 'static>(
+    work: impl Future<Output = T> + Send + 'static,
+) -> Lasting<T, impl FnOnce(BoxFuture<'static, ()>) + Unpin> {
+    let runtime = Handle::try_current();
+    Lasting::new(work, move |rest| drop(runtime.map(|runtime| runtime.spawn(rest))))
 }

@@ -11,7 +11,7 @@ pub use pillarbox_core::outbox::*;
 use crate::connect::{Store, connect};
 use crate::event::IntoMessage;
 use crate::hot_path::{Handover, Hub};
-use crate::lasting::Lasting;
+use crate::lasting::lasting;
 use crate::trace::inherit;
 use crate::tx::Tx;
 
@@ -142,7 +142,7 @@ impl<S: ?Sized> Outbox<S> {
     pub async fn enqueue_now(&self, message: impl IntoMessage) -> Result<Enqueued, StoreError> {
         let message = inherit(message.into_message()?);
         let (store, mut handover) = (Arc::clone(&self.hub.store), Handover::new(Arc::clone(&self.hub)));
-        Lasting::new(async move {
+        lasting(async move {
             let mut sorted = handover.sort(vec![message]);
             let answers = if sorted.leased.is_empty() {
                 let answers = store.enqueue(Enqueue::pending(&sorted.pending).owned()).await?;

@@ -8,7 +8,7 @@ use pillarbox_core::{CommitError, StoreError, StoreTransaction, Transactional};
 
 use crate::event::IntoMessage;
 use crate::hot_path::Handover;
-use crate::lasting::Lasting;
+use crate::lasting::lasting;
 use crate::outbox::into_messages;
 
 /// An open transaction of an [`Outbox`](crate::Outbox). Dropping it rolls back, and nothing is handed over.
@@ -80,7 +80,7 @@ impl<S: Transactional> Tx<S> {
     /// they are handled when their leases have run out.
     pub async fn commit(self) -> Result<(), CommitError> {
         let Self { tx, handover, .. } = self;
-        Lasting::new(async move {
+        lasting(async move {
             tx.commit().await?;
             handover.committed();
             Ok(())

@@ -30,7 +30,7 @@ impl Witness {
 
 impl Subscriber for Witness {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target() == crate::telemetry::TARGET
+        metadata.target().starts_with("pillarbox")
     }
 
     fn new_span(&self, span: &Attributes<'_>) -> Id {

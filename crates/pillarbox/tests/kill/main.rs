@@ -17,7 +17,7 @@ use pillarbox::prelude::*;
 use pillarbox::retention::KEEP_DEFAULT;
 use tempfile::TempDir;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use halting::Point;
 use worker::Worker;
@@ -29,6 +29,12 @@ const COUNT: usize = 5;
 
 /// The lease of the workers that are killed.
 const LEASE: Duration = Duration::from_secs(1);
+
+/// How often the process that takes over looks.
+const POLL: Duration = Duration::from_millis(50);
+
+/// How long it may take until everything is taken over; the promise, not what is usual.
+const TAKE_OVER: Duration = LEASE.saturating_add(POLL).saturating_add(Duration::from_secs(1));
 
 /// Far longer than it takes: a test that hangs says so.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -117,8 +123,8 @@ impl<B: Backend> Scene<B> {
     async fn take_over(&self, count: usize) -> Vec<u32> {
         let (sender, mut began) = mpsc::unbounded_channel();
         let runtime = Runtime::builder(&self.outbox)
-            .poll_interval(Duration::from_millis(50))
-            .idle_interval(Duration::from_millis(50))
+            .poll_interval(POLL)
+            .idle_interval(POLL)
             .on_topic(TOPIC, move |attempt: Attempt| {
                 sender.send(attempt.0).unwrap();
                 async { Ok(()) }
@@ -126,9 +132,10 @@ impl<B: Backend> Scene<B> {
             .start()
             .await
             .unwrap();
+        let deadline = Instant::now() + TAKE_OVER;
         let mut attempts = Vec::new();
         for _ in 0..count {
-            attempts.push(timeout(PATIENCE, began.recv()).await.expect("it is taken over").unwrap());
+            attempts.push(timeout_at(deadline, began.recv()).await.expect("it is taken over in time").unwrap());
         }
         runtime.idle().await;
         assert!(began.is_empty(), "nothing more than what was left");

@@ -14,3 +14,5 @@ mod poller;
 mod settle;
 mod shutdown;
 mod support;
+#[path = "../../src/telemetry/witness.rs"]
+mod witness;

@@ -4,6 +4,7 @@ use pillarbox::Outbox;
 use pillarbox::prelude::{Context, Enqueue, Message, OutboxStore};
 
 use super::support::*;
+use super::witness::Witness;
 
 /// HOT-10, BUS-05: with no poll in sight, the nudge alone brings what another writer stored.
 #[tokio::test]
@@ -122,6 +123,22 @@ async fn a_deaf_subscription_falls_back_to_polling() {
     director.began().await;
     director.go(1);
     runtime.idle().await;
+}
+
+/// H7: that wake-ups never arrive is said in one line, however often they are tried again.
+#[tokio::test(start_paused = true)]
+async fn a_deaf_subscription_is_reported_once() {
+    let witness = Witness::default();
+    let _watch = witness.watch();
+    let store = Watched::with(WakeupMode::Deaf);
+    let outbox = Outbox::new(store.clone());
+    let runtime = quiet(&outbox).on_topic("work", async |_: Context| Ok(())).start().await.unwrap();
+    store.wait_for(|counts| counts.wakes >= 3).await;
+    let lines = witness.lines();
+    let said: Vec<_> = lines.iter().filter(|line| line.starts_with("WARN wake-ups do not arrive")).collect();
+    assert_eq!(said.len(), 1, "{lines:?}");
+    assert!(said[0].contains("store="), "{said:?}");
+    runtime.shutdown(Duration::ZERO).await;
 }
 
 /// A runtime without handlers is a writer: it takes nothing from those who have some.
