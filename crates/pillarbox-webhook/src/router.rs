@@ -7,22 +7,17 @@ use std::time::{Duration, SystemTime};
 
 use axum::Router;
 use axum::extract::Request;
-use axum::http::header::CONTENT_ENCODING;
-use axum::http::{HeaderMap, Method};
-use axum::response::Response;
 use axum::routing::any;
 use pillarbox_core::{Invalid, Limits, Problem};
 use tokio::sync::Semaphore;
 
-use crate::accept::{Accept, Accepted};
-use crate::answer::{self, Failure};
+use crate::accept::Accept;
 use crate::body::Intake;
+use crate::endpoint::{Clock, Endpoint, Shared};
 use crate::route::Route;
 
 /// Characters of a source: its topic must have room for a type.
 const SOURCE_CHARS_MAX: usize = 100;
-
-type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
 
 /// Receives webhooks: verifies the raw bytes, then reads them, then has them stored, then answers.
 ///
@@ -168,57 +163,4 @@ impl fmt::Debug for Webhooks {
             .field("body_limit", &self.body_limit)
             .finish_non_exhaustive()
     }
-}
-
-/// What all routes of one router share.
-struct Shared {
-    acceptor: Arc<dyn Accept>,
-    intake: Intake,
-    retry_after: Duration,
-    clock: Clock,
-}
-
-struct Endpoint {
-    source: String,
-    route: Route,
-    shared: Arc<Shared>,
-}
-
-impl Endpoint {
-    async fn answer(&self, request: Request) -> Response {
-        match self.take(request).await {
-            Ok(accepted) => {
-                tracing::debug!(source = self.source, ?accepted, "webhook stored");
-                answer::accepted()
-            }
-            Err(failure) => {
-                failure.log(&self.source);
-                failure.response(self.shared.retry_after)
-            }
-        }
-    }
-
-    /// In this order: what costs nothing, the body, its signature, its meaning, its place in the inbox.
-    async fn take(&self, request: Request) -> Result<Accepted, Failure> {
-        let Self { source, route, shared } = self;
-        let (head, body) = request.into_parts();
-        if head.method != Method::POST {
-            return Err(Failure::Method);
-        }
-        if is_encoded(&head.headers) {
-            return Err(Failure::Encoded);
-        }
-        shared.intake.check(&body)?;
-        let now = (shared.clock)();
-        route.scheme.glance(&head.headers, now)?;
-        let body = shared.intake.read(body).await?;
-        route.scheme.verify(&head.headers, &body.bytes, now)?;
-        let incoming = route.incoming(source, &head.headers, body.bytes.clone())?;
-        Ok(shared.acceptor.accept(incoming).await?)
-    }
-}
-
-/// A few bytes can be inflated to gigabytes, and what was signed are the bytes as they came.
-fn is_encoded(headers: &HeaderMap) -> bool {
-    headers.get_all(CONTENT_ENCODING).iter().any(|value| !value.as_bytes().eq_ignore_ascii_case(b"identity"))
 }
