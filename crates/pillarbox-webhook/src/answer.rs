@@ -93,7 +93,7 @@ impl Failure {
         let headers = response.headers_mut();
         match self.status() {
             StatusCode::METHOD_NOT_ALLOWED => drop(headers.insert(ALLOW, HeaderValue::from_static("POST"))),
-            StatusCode::SERVICE_UNAVAILABLE => drop(headers.insert(RETRY_AFTER, retry_after.as_secs().into())),
+            StatusCode::SERVICE_UNAVAILABLE => drop(headers.insert(RETRY_AFTER, retry_after.as_secs().max(1).into())),
             // The rest of the body is still to come, and nobody will read it.
             StatusCode::REQUEST_TIMEOUT => drop(headers.insert(CONNECTION, HeaderValue::from_static("close"))),
             _ => {}
