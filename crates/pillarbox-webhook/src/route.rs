@@ -130,3 +130,68 @@ impl fmt::Debug for Route {
         f.debug_struct("Route").field("kept", &self.kept).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::scheme::{GitHub, StandardWebhooks, Stripe};
+
+    fn routes() -> [Route; 3] {
+        [
+            Stripe::secret("s").unwrap().into(),
+            StandardWebhooks::secret("c2VjcmV0").unwrap().into(),
+            GitHub::secret("s").unwrap().into(),
+        ]
+    }
+
+    fn json_like() -> impl Strategy<Value = Vec<u8>> {
+        let pieces = prop::sample::select(vec![
+            "{",
+            "}",
+            "[",
+            "]",
+            ":",
+            ",",
+            " ",
+            "\"id\"",
+            "\"type\"",
+            "\"x\"",
+            "7",
+            "-1",
+            "1e9",
+            "null",
+            "\"\\u0000\"",
+            "ü",
+        ]);
+        let mixed = prop::collection::vec(pieces, 0..12).prop_map(|pieces| pieces.concat());
+        let plain = ("\\PC{0,300}", "\\PC{0,300}")
+            .prop_map(|(id, kind)| serde_json::json!({ "id": id, "type": kind, "data": [id] }).to_string());
+        prop_oneof![mixed.prop_map(String::into_bytes), plain.prop_map(String::into_bytes), any::<Vec<u8>>()]
+    }
+
+    proptest! {
+        /// H57, H59: whatever was signed becomes a message within all limits, or is malformed.
+        #[test]
+        fn any_delivery_becomes_a_valid_message_or_is_malformed(
+            body in json_like(),
+            values in prop::collection::vec(any::<Vec<u8>>(), 0..8),
+        ) {
+            let names = ["webhook-id", "x-github-delivery", "x-github-event", "content-type", "x-github-hook-id"];
+            let mut headers = HeaderMap::new();
+            for (name, value) in names.iter().cycle().zip(values) {
+                if let Ok(value) = HeaderValue::from_bytes(&value) {
+                    headers.append(*name, value);
+                }
+            }
+            for route in routes() {
+                if let Ok(incoming) = route.incoming("shop", &headers, body.clone().into()) {
+                    prop_assert!(Incoming::check_all(std::slice::from_ref(&incoming), &Limits::default()).is_ok());
+                    prop_assert_eq!(incoming.message().payload(), &body);
+                }
+            }
+        }
+    }
+}
