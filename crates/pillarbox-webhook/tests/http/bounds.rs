@@ -133,7 +133,7 @@ async fn bodies_beyond_the_memory_are_put_off() {
     let desk = Desk::default();
     let address = serve(webhooks(&desk).body_limit(1000).memory_limit(1500)).await;
     desk.hold();
-    let mut first = write(address, &stripe(sized(1000)).bytes()).await;
+    let mut first = write(address, &chunked(&sized(1000))).await;
     desk.entered().await;
     let second = stripe(sized(600)).send(address).await;
     assert_eq!(second.status, 503);
