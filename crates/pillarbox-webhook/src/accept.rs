@@ -21,11 +21,8 @@ pub trait Accept: Send + Sync + 'static {
 impl<S: InboxStore + ?Sized> Accept for Arc<S> {
     async fn accept(&self, incoming: Incoming) -> Result<Accepted, AcceptError> {
         let received = self.receive(&[incoming]).await?;
-        match received.first() {
-            Some(received) if received.outcome == Reception::Queued => Ok(Accepted::New),
-            Some(_) => Ok(Accepted::Duplicate),
-            None => Err(AcceptError::Failed("the inbox gave no answer".to_owned())),
-        }
+        let received = received.first().ok_or_else(|| AcceptError::Failed("the inbox gave no answer".to_owned()))?;
+        Ok(received.outcome.into())
     }
 }
 
@@ -36,6 +33,15 @@ pub enum Accepted {
     New,
     /// It was known already.
     Duplicate,
+}
+
+impl From<Reception> for Accepted {
+    fn from(reception: Reception) -> Self {
+        match reception {
+            Reception::Queued => Self::New,
+            Reception::Replaced | Reception::Kept | Reception::Done => Self::Duplicate,
+        }
+    }
 }
 
 /// Why a delivery could not be stored. Its text goes to the log, never to the sender.

@@ -1,5 +1,6 @@
 //! A receiver on a loopback port, and an acceptor that does as the test says.
 
+use std::mem;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
@@ -38,7 +39,7 @@ impl Desk {
         *self.0.failure.lock().unwrap() = Some(with);
     }
 
-    /// From now on a delivery waits inside until it is released.
+    /// The next delivery waits inside until it is released; those after it pass.
     pub(crate) fn hold(&self) {
         *self.0.is_held.lock().unwrap() = true;
     }
@@ -48,7 +49,6 @@ impl Desk {
     }
 
     pub(crate) fn release(&self) {
-        *self.0.is_held.lock().unwrap() = false;
         self.0.released.notify_one();
     }
 }
@@ -56,7 +56,7 @@ impl Desk {
 #[async_trait]
 impl Accept for Desk {
     async fn accept(&self, incoming: Incoming) -> Result<Accepted, AcceptError> {
-        let is_held = *self.0.is_held.lock().unwrap();
+        let is_held = mem::take(&mut *self.0.is_held.lock().unwrap());
         if is_held {
             self.0.entered.notify_one();
             self.0.released.notified().await;
