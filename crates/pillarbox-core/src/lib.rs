@@ -24,12 +24,14 @@
 //! | [`admin`] | the seam for the operator |
 //! | [`schema`] | the seam for deploying and checking tables |
 //! | [`transaction`] | the seam for transactions that a store begins for its user |
+//! | [`inbox`] | the seam of the inbox, its receipts, and what another delivery of a message does |
 //! | [`wake`] | the seam for wake-ups between processes |
 
 pub mod admin;
 pub mod error;
 pub mod floor;
 pub mod id;
+pub mod inbox;
 pub mod lasting;
 pub mod lease;
 pub mod message;
@@ -48,6 +50,7 @@ pub mod wake;
 pub use admin::OutboxAdmin;
 pub use error::{ErrorKind, StoreError};
 pub use id::{Fence, MessageId, OwnerToken, StoreId, WorkId};
+pub use inbox::{ConsumeIn, InboxState, InboxStore, Incoming, Receipt, Registered, WithInbox};
 pub use message::{Limits, Message, TypeName};
 pub use outbox::{AttemptEnd, Settled, State, Verdict, decide};
 pub use problem::{Invalid, Problem};
