@@ -31,7 +31,7 @@ pub use receipt::{
     ALGORITHM_CHARS_MAX, ContentHash, HASH_BYTES_MAX, Incoming, MESSAGE_ID_HEADER, NAME_CHARS_MAX, Receipt,
     SOURCE_HEADER,
 };
-pub use state::{InboxState, Mark, Marking, Place, Reception, Standing, decide, decide_mark, state_of};
+pub use state::{InboxState, Mark, Marking, Place, Reception, Registered, Standing, decide, decide_mark, state_of};
 
 /// How long done messages are remembered when nothing else is said.
 pub const REMEMBER_DEFAULT: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -170,17 +170,6 @@ pub struct Received {
     pub outcome: Reception,
     /// Whether its content hash contradicts the first one.
     pub is_mismatch: bool,
-}
-
-/// Whether a consumer may go on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Registered {
-    /// Nobody has had it: go on, and commit.
-    New,
-    /// It has taken effect before: roll back, it is no error.
-    Duplicate,
-    /// The queue has it, waiting, running or dead, or another consumer holds a lease on it: roll back.
-    InProgress,
 }
 
 /// Everything that is known of a received message.

@@ -29,6 +29,27 @@ pub struct Migration {
     pub sql: &'static str,
 }
 
+/// Steps that are deployed and recorded together: the tables of a queue, or those of an inbox's ledger beside it.
+#[derive(Clone, Copy, Debug)]
+pub struct Part {
+    /// What its record adds to the name of the queue's table.
+    pub suffix: &'static str,
+    /// Its steps, in order; numbers are given once over all parts.
+    pub steps: &'static [Migration],
+}
+
+impl Part {
+    /// The version that this program needs: the number of the last step.
+    pub const fn version(&self) -> u32 {
+        self.steps[self.steps.len() - 1].number
+    }
+
+    /// The steps that a database lacks which has come so far.
+    pub fn missing(&self, found: Option<u32>) -> impl Iterator<Item = &'static Migration> {
+        self.steps.iter().filter(move |step| step.number > found.unwrap_or(0))
+    }
+}
+
 /// Deploys, prints and checks the tables of a store.
 #[async_trait]
 pub trait SchemaAdmin: Send + Sync {

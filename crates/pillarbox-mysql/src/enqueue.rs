@@ -420,7 +420,7 @@ const TRANSACTION_GUARD: &str = "IF(@@in_transaction = 1, ?, (SELECT 1 UNION SEL
 const TWO_BYTES_OUTSIDE: &str = "IF(@@in_transaction = 1, ?, (SELECT x'00' UNION SELECT x'01'))";
 
 /// The same for the only row of an insert: there the server refuses NULL in any sql_mode.
-const NULL_OUTSIDE: &str = "IF(@@in_transaction = 1, ?, NULL)";
+pub(crate) const NULL_OUTSIDE: &str = "IF(@@in_transaction = 1, ?, NULL)";
 
 /// The insert with so many rows.
 fn insert_statement(inner: &Inner, count: usize) -> String {

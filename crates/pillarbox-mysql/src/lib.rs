@@ -40,11 +40,13 @@
 //!   `migrations/0002_outbox_routines.sql`.
 //! - The store's own transactions are READ COMMITTED, which needs `binlog_format` ROW or MIXED.
 //!
-//! In reading order: `store` (the handle), `enqueue`, `transaction`, `prepare`, `outbox`, `admin`, `migrate`, `row`, `sql`, `error`.
+//! In reading order: `store` (the handle), `enqueue`, `transaction`, `prepare`, `outbox`, `inbox`, `admin`,
+//! `migrate`, `row`, `sql`, `error`.
 
 mod admin;
 mod enqueue;
 mod error;
+mod inbox;
 mod migrate;
 mod outbox;
 mod prepare;
@@ -53,5 +55,6 @@ mod sql;
 mod store;
 mod transaction;
 
+pub use inbox::MysqlInbox;
 pub use store::MysqlStore;
 pub use transaction::MysqlTransaction;

@@ -1,7 +1,7 @@
 //! Deploying, checking and printing the tables.
 
 use async_trait::async_trait;
-use pillarbox_core::schema::{Migration, SchemaStatus};
+use pillarbox_core::schema::{Migration, Part, SchemaStatus};
 use pillarbox_core::{SchemaAdmin, StoreError};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, MySqlConnection, Row as _};
 
@@ -9,14 +9,20 @@ use crate::error::{is_missing_table, store_error};
 use crate::sql::with_names;
 use crate::store::{MysqlStore, finished};
 
-/// The steps, in order.
-const MIGRATIONS: [Migration; 2] = [
-    Migration { number: 1, name: "outbox", sql: include_str!("../migrations/0001_outbox.sql") },
-    Migration { number: 2, name: "outbox_routines", sql: include_str!("../migrations/0002_outbox_routines.sql") },
-];
+/// The tables of an outbox, and of an inbox's queue.
+pub(crate) const QUEUE: Part = Part {
+    suffix: "",
+    steps: &[
+        Migration { number: 1, name: "outbox", sql: include_str!("../migrations/0001_outbox.sql") },
+        Migration { number: 2, name: "outbox_routines", sql: include_str!("../migrations/0002_outbox_routines.sql") },
+    ],
+};
 
-/// The version that this program needs.
-const EXPECTED: u32 = 2;
+/// The table that an inbox has beside its queue.
+pub(crate) const LEDGER: Part = Part {
+    suffix: "_ledger",
+    steps: &[Migration { number: 3, name: "inbox_ledger", sql: include_str!("../migrations/0003_inbox_ledger.sql") }],
+};
 
 /// How long an instance waits for another one that deploys.
 const LOCK_SECONDS: i64 = 300;
@@ -40,58 +46,65 @@ CREATE TABLE IF NOT EXISTS `pillarbox_schema_version` (
 #[async_trait]
 impl SchemaAdmin for MysqlStore {
     async fn deploy_schema(&self) -> Result<u32, StoreError> {
+        self.deploy(&QUEUE).await
+    }
+
+    async fn check_schema(&self) -> Result<SchemaStatus, StoreError> {
+        self.check(&QUEUE).await
+    }
+
+    fn schema_script(&self) -> String {
+        self.script(&QUEUE)
+    }
+}
+
+impl MysqlStore {
+    pub(crate) async fn deploy(&self, part: &'static Part) -> Result<u32, StoreError> {
         let store = self.clone();
         finished(async move {
             // A connection of its own: closing it gives the lock back, whatever happened before.
             let mut connection = store.inner.pool.connect_options().connect().await.map_err(store_error)?;
-            let deployed = store.deploy_on(&mut connection).await;
+            let deployed = store.deploy_on(&mut connection, part).await;
             drop(connection.close().await);
             deployed
         })
         .await
     }
 
-    async fn check_schema(&self) -> Result<SchemaStatus, StoreError> {
+    pub(crate) async fn check(&self, part: &'static Part) -> Result<SchemaStatus, StoreError> {
         let store = self.clone();
         finished(async move {
             let mut connection = store.inner.pool.acquire().await.map_err(store_error)?;
-            Ok(SchemaStatus::of(store.version(&mut connection).await?, EXPECTED))
+            Ok(SchemaStatus::of(store.version(&mut connection, part).await?, part.version()))
         })
         .await
     }
 
-    fn schema_script(&self) -> String {
+    pub(crate) fn script(&self, part: &Part) -> String {
+        let version = part.version();
         let mut script =
-            format!("-- Pillarbox {EXPECTED}: for the mysql or mariadb client.\n{PRELUDE}\n{VERSION_TABLE}");
-        for migration in MIGRATIONS {
-            script.push_str(&format!(
-                "\n-- {} {}\n{}\n{};\n",
-                migration.number,
-                migration.name,
-                migration.sql,
-                recorded(&migration)
-            ));
+            format!("-- Pillarbox {version}: for the mysql or mariadb client.\n{PRELUDE}\n{VERSION_TABLE}");
+        for step in part.steps {
+            let (number, name, sql) = (step.number, step.name, step.sql);
+            script.push_str(&format!("\n-- {number} {name}\n{sql}\n{};\n", recorded(part, step)));
         }
         self.named(&script)
     }
-}
 
-impl MysqlStore {
-    async fn deploy_on(&self, connection: &mut MySqlConnection) -> Result<u32, StoreError> {
+    async fn deploy_on(&self, connection: &mut MySqlConnection, part: &'static Part) -> Result<u32, StoreError> {
         self.lock(connection).await?;
-        let found = self.version(connection).await?.unwrap_or(0);
-        if found > EXPECTED {
-            SchemaStatus::of(Some(found), EXPECTED).require_current()?;
-        }
-        if found == EXPECTED {
-            return Ok(found);
+        let found = self.version(connection, part).await?;
+        match SchemaStatus::of(found, part.version()) {
+            SchemaStatus::Current(version) => return Ok(version),
+            ahead @ SchemaStatus::Ahead { .. } => ahead.require_current()?,
+            SchemaStatus::Missing | SchemaStatus::Behind { .. } => {}
         }
         self.run(connection, &format!("{PRELUDE}{VERSION_TABLE}")).await?;
-        for migration in MIGRATIONS.iter().filter(|migration| migration.number > found) {
-            self.run(connection, migration.sql).await?;
-            self.run(connection, &format!("{};", recorded(migration))).await?;
+        for step in part.missing(found) {
+            self.run(connection, step.sql).await?;
+            self.run(connection, &format!("{};", recorded(part, step))).await?;
         }
-        Ok(EXPECTED)
+        Ok(part.version())
     }
 
     /// One instance at a time. The name is hashed: it must stay within 64 characters.
@@ -109,9 +122,11 @@ impl MysqlStore {
     }
 
     /// The version on record; none when there is no record.
-    async fn version(&self, connection: &mut MySqlConnection) -> Result<Option<u32>, StoreError> {
-        let sql =
-            self.named("SELECT MAX(`version`) FROM `pillarbox_schema_version` WHERE `outbox` = 'pillarbox_outbox'");
+    async fn version(&self, connection: &mut MySqlConnection, part: &Part) -> Result<Option<u32>, StoreError> {
+        let suffix = part.suffix;
+        let sql = self.named(&format!(
+            "SELECT MAX(`version`) FROM `pillarbox_schema_version` WHERE `outbox` = 'pillarbox_outbox{suffix}'"
+        ));
         match sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(connection).await {
             Ok(row) => {
                 let version: Option<i64> = row.try_get_unchecked(0).map_err(store_error)?;
@@ -135,11 +150,11 @@ impl MysqlStore {
 }
 
 /// The statement that records a step; repeating it changes nothing.
-fn recorded(migration: &Migration) -> String {
+fn recorded(part: &Part, migration: &Migration) -> String {
     format!(
-        "INSERT INTO `pillarbox_schema_version` (`outbox`, `version`, `name`) VALUES ('pillarbox_outbox', {}, '{}')\n\
+        "INSERT INTO `pillarbox_schema_version` (`outbox`, `version`, `name`) VALUES ('pillarbox_outbox{}', {}, '{}')\n\
          ON DUPLICATE KEY UPDATE `version` = `version`",
-        migration.number, migration.name
+        part.suffix, migration.number, migration.name
     )
 }
 
@@ -178,14 +193,16 @@ mod tests {
 
     #[test]
     fn the_steps_are_numbered_without_gaps() {
-        let numbers: Vec<_> = MIGRATIONS.iter().map(|migration| migration.number).collect();
-        assert_eq!(numbers, [1, EXPECTED]);
+        let mut numbers: Vec<_> = QUEUE.steps.iter().chain(LEDGER.steps).map(|step| step.number).collect();
+        numbers.sort_unstable();
+        assert_eq!(numbers, [1, 2, 3]);
     }
 
     #[test]
     fn every_routine_is_dropped_before_it_is_created() {
-        let created = MIGRATIONS[1].sql.matches("CREATE PROCEDURE").count();
-        assert_eq!(created, MIGRATIONS[1].sql.matches("DROP PROCEDURE IF EXISTS").count());
-        assert_eq!(statements(MIGRATIONS[1].sql).len(), 2 * created + 1);
+        let routines = QUEUE.steps[1];
+        let created = routines.sql.matches("CREATE PROCEDURE").count();
+        assert_eq!(created, routines.sql.matches("DROP PROCEDURE IF EXISTS").count());
+        assert_eq!(statements(routines.sql).len(), 2 * created + 1);
     }
 }

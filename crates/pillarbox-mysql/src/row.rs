@@ -4,10 +4,11 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 use pillarbox_core::admin::StoredMessage;
+use pillarbox_core::inbox::{ContentHash, InboxRecord, Standing, state_of};
 use pillarbox_core::lease::Held;
 use pillarbox_core::parts::Parts;
 use pillarbox_core::store::{Claimed, Undecodable};
-use pillarbox_core::{Fence, Message, OwnerToken, State, StoreError, WorkId};
+use pillarbox_core::{Fence, Message, MessageId, OwnerToken, State, StoreError, WorkId};
 use sqlx::Row as _;
 use sqlx::mysql::{MySql, MySqlRow};
 use time::OffsetDateTime;
@@ -52,6 +53,43 @@ pub(crate) fn stored_shelf(row: &MySqlRow) -> Result<StoredMessage, StoreError> 
     let settled_at = instant(row, 22, "settled_at").unwrap_or_default();
     let is_receipt = get::<i64>(row, 24)? != 0;
     Ok(StoredMessage { settled_at, settled_by: owner(row, 23)?, is_receipt, ..stored(common(row)?, state) })
+}
+
+/// A row of `inbox_find.sql`.
+pub(crate) fn record(row: &MySqlRow) -> Result<InboxRecord, StoreError> {
+    let seen = |column| instant(row, column, "seen").ok().flatten().unwrap_or(SystemTime::UNIX_EPOCH);
+    Ok(InboxRecord {
+        source: name(row, 0)?,
+        message_id: name(row, 1)?,
+        queue_id: MessageId::from_uuid(get(row, 2)?)?,
+        state: state_of(standing(row)?),
+        first_seen_at: seen(9),
+        last_seen_at: seen(10),
+        hash: hash(row)?,
+        mismatch_count: count(row, 11)?,
+        attempts: u32::try_from(get::<i64>(row, 12)?).unwrap_or(0),
+        due_at: instant(row, 13, "due_at").unwrap_or_default(),
+        last_error: get(row, 14)?,
+        topic: get(row, 15)?,
+    })
+}
+
+/// The standing in a row of `inbox_find.sql`.
+pub(crate) fn standing(row: &MySqlRow) -> Result<Standing, StoreError> {
+    let (state, is_queued, place): (String, i64, Option<String>) = (get(row, 3)?, get(row, 4)?, get(row, 5)?);
+    Standing::of_words(&state, is_queued != 0, place.as_deref()).ok_or_else(unreadable)
+}
+
+/// The first hash in a row of `inbox_find.sql`.
+pub(crate) fn hash(row: &MySqlRow) -> Result<Option<ContentHash>, StoreError> {
+    let (algorithm, hash): (Option<Vec<u8>>, Option<Vec<u8>>) = (get(row, 6)?, get(row, 7)?);
+    let algorithm = algorithm.map(String::from_utf8).transpose().map_err(|_| unreadable())?;
+    Ok(algorithm.zip(hash).map(|(algorithm, hash)| ContentHash::new(algorithm, hash)))
+}
+
+/// A name, which is stored as bytes.
+pub(crate) fn name(row: &MySqlRow, column: usize) -> Result<String, StoreError> {
+    String::from_utf8(get(row, column)?).map_err(|_| unreadable())
 }
 
 /// One column by its place, whatever the exact type of the expression.

@@ -67,11 +67,46 @@ statements!(
     topics,
 );
 
+macro_rules! inbox_statements {
+    ($($name:ident),* $(,)?) => {
+        /// The statements of an inbox's ledger; those of its queue are the outbox's.
+        #[derive(Debug)]
+        pub(crate) struct InboxStatements {
+            $(pub(crate) $name: String,)*
+        }
+
+        impl InboxStatements {
+            pub(crate) fn new(naming: &Naming) -> Self {
+                Self {
+                    $($name: statement(naming, include_str!(concat!("../sql/inbox_", stringify!($name), ".sql"))),)*
+                }
+            }
+        }
+    };
+}
+
+inbox_statements!(
+    see,
+    register,
+    find,
+    mismatches,
+    hold_live,
+    hold_shelf,
+    leave_live,
+    leave_shelf,
+    bury_live,
+    bury,
+    release,
+    set,
+    purge,
+);
+
 /// Puts the configured names in the place of the default ones, in one pass, so that a name may contain a default one.
 pub(crate) fn with_names(naming: &Naming, sql: &str) -> String {
     let names = [
         ("pillarbox_schema_version", format!("{}_schema_version", naming.schema())),
         ("pillarbox_outbox", naming.joined()),
+        ("pillarbox_inbox", naming.joined()),
     ];
     let mut rendered = String::with_capacity(sql.len());
     let mut rest = sql;
@@ -178,7 +213,8 @@ mod tests {
     #[test]
     fn no_statement_keeps_a_default_name() {
         let naming = Naming::new("s", "t").unwrap();
-        assert!(!format!("{:?}", Statements::new(&naming)).contains("pillarbox"));
+        let all = format!("{:?} {:?}", Statements::new(&naming), InboxStatements::new(&naming));
+        assert!(!all.contains("pillarbox"));
     }
 
     #[test]

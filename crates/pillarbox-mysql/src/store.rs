@@ -96,13 +96,21 @@ impl MysqlStore {
         self.sibling(own.connect_lazy_with(pool.connect_options().as_ref().clone()), self.inner.server)
     }
 
+    /// Another set of tables in the same database, through the same connections.
+    pub(crate) fn beside(&self, id: StoreId, options: StoreOptions) -> Self {
+        Self::made_of(self.inner.pool.clone(), id, options, self.inner.server)
+    }
+
     fn sibling(&self, pool: MySqlPool, server: Server) -> Self {
-        let Inner { id, options, .. } = &*self.inner;
+        Self::made_of(pool, self.inner.id.clone(), self.inner.options.clone(), server)
+    }
+
+    fn made_of(pool: MySqlPool, id: StoreId, options: StoreOptions, server: Server) -> Self {
         let inner = Inner {
             pool,
-            id: id.clone(),
-            options: options.clone(),
+            id,
             sql: Statements::new(&options.naming),
+            options,
             server,
             floor: Floor::default(),
             spares: Spares::default(),
@@ -215,7 +223,7 @@ pub(crate) async fn finished<T: Send + 'static>(
 }
 
 /// A short wait that grows and differs between sessions, so that they do not meet again.
-fn pause(tries: u32) -> Duration {
+pub(crate) fn pause(tries: u32) -> Duration {
     let jitter = uuid::Uuid::new_v4().as_bytes()[0];
     Duration::from_micros(u64::from(jitter) * 20 * u64::from(tries) + 100)
 }

@@ -4,13 +4,17 @@ use std::fmt;
 use std::future::Future;
 
 use pillarbox_core::lasting::Lasting;
+use pillarbox_core::lease::Lease;
 use pillarbox_core::store::{BoxFuture, CONFLICT_RETRIES_MAX, Enqueue, Enqueued};
-use pillarbox_core::{CommitError, EnqueueIn as _, StoreError, StoreTransaction, Transactional};
+use pillarbox_core::{
+    CommitError, ConsumeIn, EnqueueIn as _, Receipt, Registered, StoreError, StoreTransaction, Transactional,
+};
 use sqlx::mysql::MySqlPool;
 use sqlx::{AssertSqlSafe, MySql, MySqlConnection, Row as _, Transaction};
 use tokio::runtime::Handle;
 
 use crate::error::{is_commit_unknown, is_dirty_connection, no_transaction, store_error};
+use crate::inbox::MysqlInbox;
 use crate::store::MysqlStore;
 
 /// The first statement fails on a pooled connection that somebody left inside a transaction. A plain beginning would commit
@@ -36,7 +40,7 @@ impl Transactional for MysqlStore {
         let store = self.clone();
         // A begin() that is dropped half-way would leave an open transaction in the pool.
         Box::pin(lasting(async move {
-            let tx = begin_clean(&store.inner.pool).await?;
+            let tx = begin_clean(&store.inner.pool, BEGIN).await?;
             Ok(MysqlTransaction { tx, store, is_proven: true })
         }))
     }
@@ -70,6 +74,23 @@ impl StoreTransaction<MysqlStore> for MysqlTransaction {
 
     fn rollback(self) -> BoxFuture<'static, Result<(), StoreError>> {
         Box::pin(lasting(async move { self.tx.rollback().await.map_err(store_error) }))
+    }
+}
+
+impl ConsumeIn<MysqlTransaction> for MysqlInbox {
+    fn register_under<'a>(
+        &'a self,
+        tx: &'a mut MysqlTransaction,
+        receipt: &'a Receipt,
+        lease: Option<Lease>,
+    ) -> BoxFuture<'a, Result<Registered, StoreError>> {
+        Box::pin(async move {
+            receipt.check()?;
+            tx.is_proven = false;
+            let registered = self.register_under(&mut tx.tx, receipt, lease).await?;
+            tx.is_proven = true;
+            Ok(registered)
+        })
     }
 }
 
@@ -110,10 +131,10 @@ impl fmt::Debug for MysqlTransaction {
 }
 
 /// Begins on a connection that is in order. One that is not is passed over, and cleaned when it is the next to be met.
-async fn begin_clean(pool: &MySqlPool) -> Result<Transaction<'static, MySql>, StoreError> {
+pub(crate) async fn begin_clean(pool: &MySqlPool, begin: &str) -> Result<Transaction<'static, MySql>, StoreError> {
     let mut tries = 0;
     loop {
-        match pool.begin_with(BEGIN).await {
+        match pool.begin_with(AssertSqlSafe(begin)).await {
             Err(error) if is_dirty_connection(&error) && tries < CONFLICT_RETRIES_MAX => {
                 tries += 1;
                 sqlx::raw_sql("ROLLBACK").execute(pool).await.map_err(store_error)?;

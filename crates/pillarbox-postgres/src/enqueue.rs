@@ -29,11 +29,7 @@ impl OpenTransaction<PostgresStore> for &mut PgConnection {
         Self: 'a,
     {
         Box::pin(async move {
-            if !self.is_in_transaction() {
-                return Err(StoreError::rejected(
-                    "no transaction is open on this connection: begin one, or call enqueue without a connection",
-                ));
-            }
+            require_open(self)?;
             insert_all(store, self, enqueue).await
         })
     }
@@ -51,6 +47,16 @@ impl OpenTransaction<PostgresStore> for &mut Transaction<'_, Postgres> {
         let connection: &mut PgConnection = self;
         connection.enqueue_on(store, enqueue)
     }
+}
+
+/// Refuses a connection on which no transaction is open.
+pub(crate) fn require_open(connection: &PgConnection) -> Result<(), StoreError> {
+    if connection.is_in_transaction() {
+        return Ok(());
+    }
+    Err(StoreError::rejected(
+        "no transaction is open on this connection: begin one, or make the call that needs no connection",
+    ))
 }
 
 /// Enqueues in a transaction of the store's own: one statement is one already; more get one around them.
@@ -72,7 +78,8 @@ pub(crate) async fn standalone(store: &PostgresStore, enqueue: Enqueue<'_>) -> R
     run.await.map_err(|_| StoreError::unavailable("the runtime is shutting down"))?
 }
 
-async fn insert_all(
+/// Inserts the messages through a connection that is inside a transaction.
+pub(crate) async fn insert_all(
     store: &PostgresStore,
     connection: &mut PgConnection,
     enqueue: Enqueue<'_>,

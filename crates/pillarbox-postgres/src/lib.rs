@@ -31,6 +31,7 @@
 mod admin;
 mod enqueue;
 mod error;
+mod inbox;
 mod migrate;
 mod notify;
 mod outbox;
@@ -39,5 +40,6 @@ mod sql;
 mod store;
 mod transaction;
 
+pub use inbox::PostgresInbox;
 pub use store::PostgresStore;
 pub use transaction::PostgresTransaction;

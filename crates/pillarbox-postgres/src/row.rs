@@ -4,10 +4,11 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 use pillarbox_core::admin::StoredMessage;
+use pillarbox_core::inbox::{ContentHash, InboxRecord, Standing, state_of};
 use pillarbox_core::lease::Held;
 use pillarbox_core::parts::Parts;
 use pillarbox_core::store::Claimed;
-use pillarbox_core::{Fence, OwnerToken, State, StoreError, WorkId};
+use pillarbox_core::{Fence, MessageId, OwnerToken, State, StoreError, WorkId};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 use time::OffsetDateTime;
@@ -59,6 +60,40 @@ pub(crate) fn stored(row: &PgRow) -> Result<StoredMessage, StoreError> {
         is_receipt: column.get(26)?,
         message: column.parts()?.into_message(),
     })
+}
+
+/// A row of `inbox_get.sql`.
+pub(crate) fn record(row: &PgRow) -> Result<InboxRecord, StoreError> {
+    let column = Columns { row };
+    let (algorithm, hash): (Option<String>, Option<Vec<u8>>) = (column.get(8)?, column.get(9)?);
+    Ok(InboxRecord {
+        source: column.get(0)?,
+        message_id: column.get(1)?,
+        queue_id: MessageId::from_uuid(column.get(2)?)?,
+        state: state_of(standing(column.get(3)?, column.get(4)?, column.get(5)?)?),
+        first_seen_at: column.get::<OffsetDateTime>(6)?.into(),
+        last_seen_at: column.get::<OffsetDateTime>(7)?.into(),
+        hash: algorithm.zip(hash).map(|(algorithm, hash)| ContentHash::new(algorithm, hash)),
+        mismatch_count: counter(column.get(10)?),
+        attempts: counter(column.get(11)?),
+        due_at: column.instant(12)?,
+        last_error: column.get(13)?,
+        topic: column.get(14)?,
+    })
+}
+
+/// The ledger's word, whether the message was queued, and where the queue has it.
+pub(crate) fn standing(state: &str, is_queued: bool, place: Option<&str>) -> Result<Standing, StoreError> {
+    let unknown = || StoreError::rejected("a row of the inbox tables has a state this program does not know");
+    Standing::of_words(state, is_queued, place).ok_or_else(unknown)
+}
+
+/// One column by its place.
+pub(crate) fn get<'r, T>(row: &'r PgRow, index: usize) -> Result<T, StoreError>
+where
+    T: sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres>,
+{
+    Columns { row }.get(index)
 }
 
 /// Counters are never negative in our tables; a foreign writer's may be.

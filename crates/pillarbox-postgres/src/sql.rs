@@ -44,6 +44,21 @@ pub(crate) struct Sql {
     pub(crate) delete: Statement,
 }
 
+/// The statements of an inbox's ledger; those of its queue are the outbox's.
+#[derive(Debug)]
+pub(crate) struct InboxSql {
+    pub(crate) see: Statement,
+    pub(crate) register: Statement,
+    pub(crate) place: Statement,
+    pub(crate) release: Statement,
+    pub(crate) set: Statement,
+    pub(crate) leave: Statement,
+    pub(crate) bury: Statement,
+    pub(crate) get: Statement,
+    pub(crate) mismatches: Statement,
+    pub(crate) purge: Statement,
+}
+
 /// A column that some message of a batch uses, and its type as a parameter.
 pub(crate) type UsedColumn = (&'static str, &'static str);
 
@@ -148,6 +163,23 @@ impl Sql {
     }
 }
 
+impl InboxSql {
+    pub(crate) fn new(naming: &Naming) -> Self {
+        Self {
+            see: planned!(once, naming, "inbox_see"),
+            register: planned!(once, naming, "inbox_register"),
+            place: planned!(anew, naming, "inbox_place"),
+            release: planned!(anew, naming, "inbox_release"),
+            set: planned!(anew, naming, "inbox_set"),
+            leave: planned!(anew, naming, "inbox_leave"),
+            bury: planned!(anew, naming, "inbox_bury"),
+            get: planned!(anew, naming, "inbox_get"),
+            mismatches: planned!(anew, naming, "inbox_mismatches"),
+            purge: planned!(anew, naming, "inbox_purge"),
+        }
+    }
+}
+
 /// The number of the first parameter after what every message has.
 const FIRST_FREE: usize = 4;
 
@@ -159,7 +191,7 @@ fn bare(sql: &str, naming: &Naming) -> String {
 
 /// Puts the configured names, quoted, in place of the default ones.
 ///
-/// The files use `pillarbox` for the schema, `outbox` and `outbox_…` for what belongs to the table, and
+/// The files use `pillarbox` for the schema, `outbox` and `outbox_…` for what belongs to the table, or `inbox…`, and
 /// `pillarbox.<verb>` for routines; routines of another table carry its name, so that two outboxes fit in one schema.
 pub(crate) fn render(sql: &str, naming: &Naming) -> String {
     let table = naming.outbox().as_str();
@@ -174,8 +206,9 @@ pub(crate) fn render(sql: &str, naming: &Naming) -> String {
         after_schema = after_schema && between == ".";
         match word {
             "pillarbox" if tail.starts_with('.') => quote(naming.schema().as_str(), &mut rendered),
-            "outbox" if after_schema => quote(table, &mut rendered),
+            "outbox" | "inbox" if after_schema => quote(table, &mut rendered),
             _ if word.starts_with("outbox_") => quote(&format!("{table}{}", &word["outbox".len()..]), &mut rendered),
+            _ if word.starts_with("inbox_") => quote(&format!("{table}{}", &word["inbox".len()..]), &mut rendered),
             "schema_version" if after_schema => quote(word, &mut rendered),
             _ if after_schema && table != "outbox" => quote(&format!("{table}_{word}"), &mut rendered),
             _ if after_schema => quote(word, &mut rendered),
@@ -207,6 +240,8 @@ mod tests {
             ("nextval('pillarbox.outbox_id')", "nextval('\"billing\".\"events_id\"')"),
             ("CREATE INDEX outbox_shelf_dead ON", "CREATE INDEX \"events_shelf_dead\" ON"),
             ("FUNCTION pillarbox.enqueue(", "FUNCTION \"billing\".\"events_enqueue\"("),
+            ("pillarbox.inbox_ledger AS ledger", "\"billing\".\"events_ledger\" AS ledger"),
+            ("$8 = 'pillarbox.inbox'", "$8 = '\"billing\".\"events\"'"),
             ("pillarbox.schema_version", "\"billing\".\"schema_version\""),
             ("-- the outbox of pillarbox", "-- the outbox of pillarbox"),
             ("enqueue.topic = $1", "enqueue.topic = $1"),
@@ -245,17 +280,19 @@ mod tests {
     #[test]
     fn no_statement_keeps_a_default_name() {
         let naming = Naming::new("s1", "t1").unwrap();
-        let all = format!("{:?}", Sql::new(&naming));
+        let all = format!("{:?} {:?}", Sql::new(&naming), InboxSql::new(&naming));
         let code: String = all.split("\\n").filter(|line| !line.trim_start().starts_with("--")).collect();
         assert!(!code.contains("pillarbox."));
-        assert!(!code.contains("\"outbox"));
+        assert!(!code.contains("\"outbox") && !code.contains("\"inbox"));
     }
 
     /// H5: NOTIFY takes a lock that all commits of the server share; nothing that runs in a user's transaction does that.
     #[test]
     fn nothing_notifies() {
-        let migrations = crate::migrate::MIGRATIONS.map(|migration| migration.sql).concat();
-        let all = format!("{:?} {migrations}", Sql::new(&Naming::default())).to_lowercase();
+        let steps = crate::migrate::QUEUE.steps.iter().chain(crate::migrate::LEDGER.steps);
+        let migrations: String = steps.map(|migration| migration.sql).collect();
+        let naming = Naming::default();
+        let all = format!("{:?} {:?} {migrations}", Sql::new(&naming), InboxSql::new(&naming)).to_lowercase();
         assert!(!all.contains("notify"));
         assert!(!all.contains("trigger"));
     }

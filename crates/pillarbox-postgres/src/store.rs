@@ -103,6 +103,19 @@ impl PostgresStore {
         }
     }
 
+    /// Another set of tables in the same database, through the same connections.
+    pub(crate) fn beside(&self, id: StoreId, options: StoreOptions) -> Self {
+        let inner = Inner {
+            id,
+            pool: self.inner.pool.clone(),
+            sql: Sql::new(&options.naming),
+            options,
+            floor: Floor::default(),
+            behind_pooler: AtomicBool::new(self.is_behind_pooler()),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
     /// The pool that the store uses.
     pub fn pool(&self) -> &PgPool {
         &self.inner.pool
@@ -209,7 +222,7 @@ impl fmt::Debug for PostgresStore {
 }
 
 /// A short, growing, jittered pause before another try.
-async fn pause(races: u32) {
+pub(crate) async fn pause(races: u32) {
     // The fence is only a source of dice here.
     let dice = Fence::new().as_i64().unsigned_abs() % 1000;
     let ceiling = 1000 << races.min(6);

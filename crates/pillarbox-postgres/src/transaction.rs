@@ -4,12 +4,16 @@ use std::fmt;
 use std::future::Future;
 
 use pillarbox_core::lasting::Lasting;
+use pillarbox_core::lease::Lease;
 use pillarbox_core::store::{BoxFuture, Enqueue, Enqueued};
-use pillarbox_core::{CommitError, EnqueueIn, StoreError, StoreTransaction, Transactional};
+use pillarbox_core::{
+    CommitError, ConsumeIn, EnqueueIn, Receipt, Registered, StoreError, StoreTransaction, Transactional,
+};
 use sqlx::{PgConnection, Postgres, Row, Transaction};
 use tokio::runtime::Handle;
 
 use crate::error::{is_commit_unknown, store_error};
+use crate::inbox::PostgresInbox;
 use crate::store::PostgresStore;
 
 /// Fails in a transaction that an error has aborted, and answers false where none is open: only inside a transaction does
@@ -67,6 +71,23 @@ impl StoreTransaction<PostgresStore> for PostgresTransaction {
 
     fn rollback(self) -> BoxFuture<'static, Result<(), StoreError>> {
         Box::pin(lasting(async move { self.tx.rollback().await.map_err(store_error) }))
+    }
+}
+
+impl ConsumeIn<PostgresTransaction> for PostgresInbox {
+    fn register_under<'a>(
+        &'a self,
+        tx: &'a mut PostgresTransaction,
+        receipt: &'a Receipt,
+        lease: Option<Lease>,
+    ) -> BoxFuture<'a, Result<Registered, StoreError>> {
+        Box::pin(async move {
+            receipt.check()?;
+            tx.is_proven = false;
+            let registered = self.register_under(&mut tx.tx, receipt, lease).await?;
+            tx.is_proven = true;
+            Ok(registered)
+        })
     }
 }
 

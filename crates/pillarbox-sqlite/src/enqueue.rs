@@ -51,6 +51,12 @@ async fn enqueue_guarded(
     connection: &mut SqliteConnection,
     enqueue: Enqueue<'_>,
 ) -> Result<Vec<Enqueued>, StoreError> {
+    require_open(connection).await?;
+    enqueue_within(inner, connection, enqueue).await
+}
+
+/// Refuses a connection on which no transaction is open.
+pub(crate) async fn require_open(connection: &mut SqliteConnection) -> Result<(), StoreError> {
     if !connection.is_in_transaction() {
         return Err(StoreError::rejected(
             "no transaction is open on this connection: begin one with `begin_with(\"BEGIN IMMEDIATE\")`",
@@ -59,10 +65,10 @@ async fn enqueue_guarded(
     if !is_really_open(connection).await? {
         return Err(StoreError::rejected(
             "SQLite has rolled this transaction back by itself after an earlier error, such as a full disk: \
-             nothing was enqueued, begin a new transaction",
+             nothing was stored, begin a new transaction",
         ));
     }
-    enqueue_within(inner, connection, enqueue).await
+    Ok(())
 }
 
 /// Inserts the messages through a connection that is inside a transaction.

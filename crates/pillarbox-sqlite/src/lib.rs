@@ -56,12 +56,13 @@
 //! # Map
 //!
 //! `store` has the handle and its own transactions, `transaction` those that it begins for its user, `enqueue`, `outbox`,
-//! `admin` and `migrate` fill the other seams of [`pillarbox_core`], `sql` renders the statements of `sql/*.sql`, `row` reads
+//! `admin`, `inbox` and `migrate` fill the other seams of [`pillarbox_core`], `sql` renders the statements of `sql/*.sql`, `row` reads
 //! their answers, `error` knows SQLite's codes.
 
 mod admin;
 mod enqueue;
 mod error;
+mod inbox;
 mod migrate;
 mod outbox;
 mod row;
@@ -69,5 +70,6 @@ mod sql;
 mod store;
 mod transaction;
 
+pub use inbox::SqliteInbox;
 pub use store::SqliteStore;
 pub use transaction::SqliteTransaction;

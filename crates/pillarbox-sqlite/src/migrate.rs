@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use pillarbox_core::naming::Naming;
-use pillarbox_core::schema::{Migration, SchemaAdmin, SchemaStatus};
+use pillarbox_core::schema::{Migration, Part, SchemaAdmin, SchemaStatus};
 use pillarbox_core::{StoreError, store::BoxFuture};
 use sqlx::SqliteConnection;
 
@@ -11,12 +11,20 @@ use crate::row;
 use crate::sql::{ready, rendered, version_table};
 use crate::store::{Inner, SqliteStore};
 
-const MIGRATIONS: [Migration; 2] = [
-    Migration { number: 1, name: "outbox", sql: include_str!("../migrations/0001_outbox.sql") },
-    Migration { number: 2, name: "outbox_routines", sql: include_str!("../migrations/0002_outbox_routines.sql") },
-];
+/// The tables of an outbox, and of an inbox's queue.
+pub(crate) const QUEUE: Part = Part {
+    suffix: "",
+    steps: &[
+        Migration { number: 1, name: "outbox", sql: include_str!("../migrations/0001_outbox.sql") },
+        Migration { number: 2, name: "outbox_routines", sql: include_str!("../migrations/0002_outbox_routines.sql") },
+    ],
+};
 
-const EXPECTED: u32 = MIGRATIONS[MIGRATIONS.len() - 1].number;
+/// The table that an inbox has beside its queue.
+pub(crate) const LEDGER: Part = Part {
+    suffix: "_ledger",
+    steps: &[Migration { number: 3, name: "inbox_ledger", sql: include_str!("../migrations/0003_inbox_ledger.sql") }],
+};
 
 const VERSION_TABLE: &str = "\
 CREATE TABLE IF NOT EXISTS pillarbox_schema_version (
@@ -31,47 +39,61 @@ CREATE TABLE IF NOT EXISTS pillarbox_schema_version (
 #[async_trait]
 impl SchemaAdmin for SqliteStore {
     async fn deploy_schema(&self) -> Result<u32, StoreError> {
-        if let SchemaStatus::Current(version) = self.check_schema().await? {
-            return Ok(version);
-        }
-        // The write lock makes instances that start at once take turns; the second finds everything in place.
-        self.write(|inner, tx| Box::pin(deploy(inner, tx))).await
+        self.deploy(&QUEUE).await
     }
 
     async fn check_schema(&self) -> Result<SchemaStatus, StoreError> {
-        self.read(|inner, tx| -> BoxFuture<'_, _> {
-            Box::pin(async move { Ok(SchemaStatus::of(found_version(inner, tx).await?, EXPECTED)) })
+        self.check(&QUEUE).await
+    }
+
+    fn schema_script(&self) -> String {
+        self.script(&QUEUE)
+    }
+}
+
+impl SqliteStore {
+    pub(crate) async fn deploy(&self, part: &'static Part) -> Result<u32, StoreError> {
+        if let SchemaStatus::Current(version) = self.check(part).await? {
+            return Ok(version);
+        }
+        // The write lock makes instances that start at once take turns; the second finds everything in place.
+        self.write(move |inner, tx| Box::pin(deploy(inner, tx, part))).await
+    }
+
+    pub(crate) async fn check(&self, part: &'static Part) -> Result<SchemaStatus, StoreError> {
+        self.read(move |inner, tx| -> BoxFuture<'_, _> {
+            Box::pin(async move { Ok(SchemaStatus::of(found_version(inner, tx, part).await?, part.version())) })
         })
         .await
     }
 
-    fn schema_script(&self) -> String {
+    pub(crate) fn script(&self, part: &Part) -> String {
         let naming = &self.inner.options.naming;
         let mut script = String::from("BEGIN IMMEDIATE;\n\n") + &rendered(VERSION_TABLE, naming);
-        for migration in &MIGRATIONS {
-            script += &format!("\n{}\n{}\n", step(migration, naming), record(migration, naming));
+        for step in part.steps {
+            script += &format!("\n{}\n{}\n", rendered(step.sql, naming), record(part, step, naming));
         }
         script + "\nCOMMIT;\n"
     }
 }
 
-async fn deploy(inner: &Inner, tx: &mut SqliteConnection) -> Result<u32, StoreError> {
-    let found = found_version(inner, tx).await?;
-    let status = SchemaStatus::of(found, EXPECTED);
+async fn deploy(inner: &Inner, tx: &mut SqliteConnection, part: &'static Part) -> Result<u32, StoreError> {
+    let found = found_version(inner, tx, part).await?;
+    let status = SchemaStatus::of(found, part.version());
     if let SchemaStatus::Ahead { .. } = status {
         status.require_current()?;
     }
     let naming = &inner.options.naming;
     run(tx, &rendered(VERSION_TABLE, naming)).await?;
-    for migration in MIGRATIONS.iter().filter(|migration| migration.number > found.unwrap_or(0)) {
-        run(tx, &step(migration, naming)).await?;
-        run(tx, &record(migration, naming)).await?;
+    for step in part.missing(found) {
+        run(tx, &rendered(step.sql, naming)).await?;
+        run(tx, &record(part, step, naming)).await?;
     }
-    Ok(EXPECTED)
+    Ok(part.version())
 }
 
 /// The version of the tables; none when there is no record of them.
-async fn found_version(inner: &Inner, tx: &mut SqliteConnection) -> Result<Option<u32>, StoreError> {
+async fn found_version(inner: &Inner, tx: &mut SqliteConnection, part: &Part) -> Result<Option<u32>, StoreError> {
     let naming = &inner.options.naming;
     let table = sqlx::query("SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?1)")
         .bind(version_table(naming))
@@ -82,8 +104,8 @@ async fn found_version(inner: &Inner, tx: &mut SqliteConnection) -> Result<Optio
         return Ok(None);
     }
     let version = rendered("SELECT max(version) FROM pillarbox_schema_version WHERE outbox = ?1", naming);
-    let version = sqlx::query(ready(&version)).bind(naming.joined()).fetch_one(tx).await.map_err(store_error)?;
-    row::get(&version, 0)
+    let version = sqlx::query(ready(&version)).bind(naming.joined() + part.suffix);
+    row::get(&version.fetch_one(tx).await.map_err(store_error)?, 0)
 }
 
 async fn run(tx: &mut SqliteConnection, sql: &str) -> Result<(), StoreError> {
@@ -91,14 +113,11 @@ async fn run(tx: &mut SqliteConnection, sql: &str) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn step(migration: &Migration, naming: &Naming) -> String {
-    rendered(migration.sql, naming)
-}
-
-fn record(migration: &Migration, naming: &Naming) -> String {
+fn record(part: &Part, migration: &Migration, naming: &Naming) -> String {
     let insert = format!(
-        "INSERT INTO pillarbox_schema_version (outbox, version, name) VALUES ('{}', {}, '{}');",
+        "INSERT INTO pillarbox_schema_version (outbox, version, name) VALUES ('{}{}', {}, '{}');",
         naming.joined(),
+        part.suffix,
         migration.number,
         migration.name
     );
@@ -112,16 +131,18 @@ mod tests {
 
     #[test]
     fn steps_are_numbered_without_gaps() {
-        let numbers: Vec<_> = MIGRATIONS.iter().map(|migration| migration.number).collect();
-        assert_eq!(numbers, (1..=EXPECTED).collect::<Vec<_>>());
+        let mut numbers: Vec<_> = QUEUE.steps.iter().chain(LEDGER.steps).map(|step| step.number).collect();
+        numbers.sort_unstable();
+        assert_eq!(numbers, [1, 2, 3]);
     }
 
     #[test]
     fn a_record_names_the_table_it_speaks_of() {
         let naming = Naming::new("app", "mail").unwrap();
         assert_eq!(
-            record(&MIGRATIONS[0], &naming),
+            record(&QUEUE, &QUEUE.steps[0], &naming),
             "INSERT INTO \"app_schema_version\" (outbox, version, name) VALUES ('app_mail', 1, 'outbox');"
         );
+        assert!(record(&LEDGER, &LEDGER.steps[0], &naming).contains("('app_mail_ledger', 3, 'inbox_ledger')"));
     }
 }

@@ -5,10 +5,11 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use pillarbox_core::admin::StoredMessage;
+use pillarbox_core::inbox::{ContentHash, InboxRecord, Standing, state_of};
 use pillarbox_core::lease::Held;
 use pillarbox_core::parts::Parts;
 use pillarbox_core::store::{Claimed, Undecodable};
-use pillarbox_core::{Fence, Message, OwnerToken, State, StoreError, WorkId};
+use pillarbox_core::{Fence, Message, MessageId, OwnerToken, State, StoreError, WorkId};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Decode, Row, Sqlite, ValueRef};
 use uuid::Uuid;
@@ -46,6 +47,35 @@ pub(crate) fn stored(row: &SqliteRow) -> Result<StoredMessage, StoreError> {
         is_receipt: get(row, 26)?,
         message: message(row),
     })
+}
+
+/// A row of `inbox_get.sql`.
+pub(crate) fn record(row: &SqliteRow) -> Result<InboxRecord, StoreError> {
+    let unreadable = |_: Undecodable| StoreError::rejected("a text of the inbox tables is not UTF-8");
+    let words = |index| text(row, index, "source").map_err(unreadable);
+    let hash: Option<Vec<u8>> = get(row, 9)?;
+    Ok(InboxRecord {
+        source: words(0)?.unwrap_or_default(),
+        message_id: words(1)?.unwrap_or_default(),
+        queue_id: MessageId::from_uuid(get(row, 2)?)?,
+        state: state_of(standing(row, 3)?),
+        first_seen_at: from_micros(get(row, 6)?),
+        last_seen_at: from_micros(get(row, 7)?),
+        hash: words(8)?.zip(hash).map(|(algorithm, hash)| ContentHash::new(algorithm, hash)),
+        mismatch_count: counter(row, 10)?,
+        attempts: counter(row, 11)?,
+        due_at: time(row, 12)?,
+        last_error: words(13)?,
+        topic: words(14)?,
+    })
+}
+
+/// Three columns from here on: the ledger's word, whether the message was queued, and where the queue has it.
+pub(crate) fn standing(row: &SqliteRow, first: usize) -> Result<Standing, StoreError> {
+    let (state, is_queued, place): (&str, bool, Option<&str>) =
+        (get(row, first)?, get(row, first + 1)?, get(row, first + 2)?);
+    let unknown = || StoreError::rejected("a row of the inbox tables is in a state that this program does not know");
+    Standing::of_words(state, is_queued, place).ok_or_else(unknown)
 }
 
 /// The row's key, always the first column.

@@ -10,6 +10,7 @@ use pillarbox_core::naming::Naming;
 use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
 
 const DEFAULT_OUTBOX: &str = "pillarbox_outbox";
+const DEFAULT_INBOX: &str = "pillarbox_inbox";
 const DEFAULT_VERSION: &str = "pillarbox_schema_version";
 
 /// Rows that one enqueue statement can carry, largest first: few texts, so that the driver keeps all of them prepared, and
@@ -67,6 +68,29 @@ statements! {
     settle_done settle_shelve settle_remove settle_return renew
     reap_look reap_shelve reap_release reap_waiting purge purge_look
     topics leases get list_live count_dead replay delete
+}
+
+macro_rules! inbox_statements {
+    ($($name:ident)*) => {
+        /// The statements of an inbox's ledger; those of its queue are the outbox's.
+        #[derive(Debug)]
+        pub(crate) struct InboxStatements {
+            $(pub(crate) $name: SqlStr,)*
+        }
+
+        impl InboxStatements {
+            pub(crate) fn new(naming: &Naming) -> Self {
+                let render = |sql: &str| ready(&rendered(&bare(sql), naming));
+                Self {
+                    $($name: render(include_str!(concat!("../sql/inbox_", stringify!($name), ".sql"))),)*
+                }
+            }
+        }
+    };
+}
+
+inbox_statements! {
+    see register release set leave_live leave_shelf bury_live bury get mismatches purge purge_look
 }
 
 /// What a statement for messages without due time and expiry is for.
@@ -153,7 +177,7 @@ fn renamed(word: &str, naming: &Naming) -> Option<String> {
     if word == DEFAULT_VERSION {
         return Some(version_table(naming));
     }
-    let suffix = word.strip_prefix(DEFAULT_OUTBOX)?;
+    let suffix = word.strip_prefix(DEFAULT_OUTBOX).or_else(|| word.strip_prefix(DEFAULT_INBOX))?;
     (suffix.is_empty() || suffix.starts_with('_')).then(|| naming.joined() + suffix)
 }
 
@@ -176,7 +200,8 @@ mod tests {
     /// H53: the configured names leave nothing of the default ones behind.
     #[test]
     fn no_statement_keeps_a_default_name() {
-        let statements = format!("{:?}", Statements::new(&Naming::new("app", "mail").unwrap()));
+        let naming = Naming::new("app", "mail").unwrap();
+        let statements = format!("{:?} {:?}", Statements::new(&naming), InboxStatements::new(&naming));
         let code: String = statements.split("\\n").filter(|line| !line.trim_start().starts_with("--")).collect();
         assert!(!code.contains("pillarbox"), "{code}");
     }

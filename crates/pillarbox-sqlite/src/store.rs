@@ -174,6 +174,14 @@ impl SqliteStore {
         Self { inner: Arc::new(inner) }
     }
 
+    /// Another set of tables in the same file, through the same connections.
+    pub(crate) fn beside(&self, id: StoreId, options: StoreOptions) -> Self {
+        let Inner { pool, writer, turns, .. } = &*self.inner;
+        let sql = Statements::new(&options.naming);
+        let (pool, writer, turns) = (pool.clone(), writer.clone(), Arc::clone(turns));
+        Self { inner: Arc::new(Inner { id, options, sql, pool, writer, turns }) }
+    }
+
     /// Runs `work` at the database's now, and remembers that time if anything was written.
     pub(crate) async fn write_at_now<T, W>(&self, work: W) -> Result<T, StoreError>
     where

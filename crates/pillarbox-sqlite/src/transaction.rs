@@ -6,13 +6,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pillarbox_core::lasting::Lasting;
+use pillarbox_core::lease::Lease;
 use pillarbox_core::store::{BoxFuture, Enqueue, Enqueued};
-use pillarbox_core::{CommitError, EnqueueIn, StoreError, StoreTransaction, Transactional};
+use pillarbox_core::{
+    CommitError, ConsumeIn, EnqueueIn, Receipt, Registered, StoreError, StoreTransaction, Transactional,
+};
 use sqlx::{Connection, Sqlite, SqliteConnection, SqlitePool, Transaction};
 use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::error::{is_busy, is_commit_unknown, store_error};
+use crate::inbox::SqliteInbox;
 use crate::store::{BUSY_TIMEOUT, Inner, POOL_MAX, SqliteStore, is_really_open, roll_back};
 
 /// A transaction on the store's database, which holds the write lock from its beginning. Dropping it rolls back.
@@ -77,6 +81,23 @@ impl StoreTransaction<SqliteStore> for SqliteTransaction {
             let Some(open) = self.open.take() else { return Ok(()) };
             roll_back(open.tx).await.map_err(store_error)
         }))
+    }
+}
+
+impl ConsumeIn<SqliteTransaction> for SqliteInbox {
+    fn register_under<'a>(
+        &'a self,
+        tx: &'a mut SqliteTransaction,
+        receipt: &'a Receipt,
+        lease: Option<Lease>,
+    ) -> BoxFuture<'a, Result<Registered, StoreError>> {
+        Box::pin(async move {
+            receipt.check()?;
+            tx.is_proven = false;
+            let registered = self.register_under(tx.tx(), receipt, lease).await?;
+            tx.is_proven = true;
+            Ok(registered)
+        })
     }
 }
 

@@ -148,6 +148,63 @@ macro_rules! conformance {
                 a_late_mark_never_reopens_a_done_message,
                 a_late_mark_never_changes_a_dead_or_replayed_message,
             }
+            inbox {
+                an_unknown_message_becomes_seen,
+                a_processed_message_is_recognised,
+                names_are_told_apart_byte_by_byte,
+                names_have_up_to_255_characters,
+                bad_names_are_refused_by_every_call,
+                another_content_is_counted_and_never_fails_the_call,
+                hashes_of_two_algorithms_are_not_compared,
+                mismatches_are_listed_in_pages,
+                marks_move_a_message_and_never_leave_done,
+                one_of_many_deliveries_is_the_first,
+            }
+            inbox_consume {
+                a_consumed_message_is_done,
+                a_rolled_back_consumer_leaves_nothing,
+                a_begun_transaction_takes_a_receipt,
+                a_receipt_is_new_once_in_a_transaction,
+                what_the_queue_has_is_not_consumed,
+                a_consumer_counts_another_content,
+                a_lease_keeps_other_consumers_away,
+                a_zombie_consumer_registers_nothing,
+                a_second_consumer_waits_for_the_first,
+                thirty_two_consumers_have_one_effect,
+            }
+            inbox_keep {
+                a_purge_waits_for_the_retention,
+                a_handled_message_is_remembered_from_its_end,
+                a_purge_of_the_queue_forgets_nothing,
+                a_purge_touches_only_done_messages,
+                a_purge_is_bounded_and_starts_with_the_oldest,
+                purges_race_with_deliveries_and_lose_none,
+                an_inbox_deploys_its_tables,
+                an_inbox_without_deployment_creates_nothing,
+                an_inbox_has_a_name_and_shows_no_payload,
+            }
+            inbox_queue {
+                a_claim_hands_out_received_messages,
+                a_claim_needs_lease_limit_and_owner,
+                an_acked_message_is_processed,
+                an_abandoned_message_comes_again,
+                a_failed_message_is_dead_until_replayed,
+                a_reap_frees_received_messages,
+                workers_never_share_a_received_message,
+                a_mark_takes_the_queued_message_along,
+            }
+            inbox_receive {
+                a_new_message_is_queued,
+                a_seen_message_is_queued,
+                a_waiting_message_is_replaced,
+                a_dead_message_is_replaced,
+                a_running_attempt_keeps_its_content,
+                a_done_message_is_not_queued_again,
+                a_due_time_is_waited_for,
+                a_batch_is_received_whole_and_answered_in_order,
+                messages_have_the_limits_of_the_queue,
+                deliveries_at_once_leave_one_message,
+            }
             lease {
                 a_renewed_lease_lasts,
                 a_renewal_counts_nothing,
@@ -369,7 +426,7 @@ mod tests {
     fn every_behaviour_names_what_it_proves() {
         for (group, name, docs) in behaviours() {
             let last = docs.trim_end_matches('.').rsplit([' ', ',']).next().unwrap_or_default();
-            let is_id = ["OBX-", "HOT-", "WRK-", "BUS-", "H"]
+            let is_id = ["OBX-", "IBX-", "HOT-", "WRK-", "BUS-", "H"]
                 .iter()
                 .any(|prefix| last.strip_prefix(prefix).is_some_and(|number| number.parse::<u16>().is_ok()));
             assert!(is_id && docs.ends_with('.'), "{group}::{name} must end its docs with ids, ends with {last:?}");

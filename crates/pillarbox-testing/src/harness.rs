@@ -3,16 +3,25 @@
 use std::future::Future;
 use std::time::Duration;
 
+use pillarbox_core::inbox::InboxOptions;
 use pillarbox_core::store::{Enqueue, Enqueued, StoreOptions};
-use pillarbox_core::{OutboxAdmin, OutboxStore, SchemaAdmin, StoreError, Transactional};
+use pillarbox_core::{ConsumeIn, OutboxAdmin, OutboxStore, SchemaAdmin, StoreError, Transactional, WithInbox};
 
 /// A transaction that the store under test has begun.
 pub type StoreTx<H> = <<H as Harness>::Store as Transactional>::Transaction;
 
+/// The inbox of the store under test.
+pub type Inbox<H> = <<H as Harness>::Store as WithInbox>::Inbox;
+
 /// A backend under test: a real database with tables of its own for every test, and a clock that obeys.
 pub trait Harness: Sized + Send + Sync + 'static {
     /// The store under test.
-    type Store: OutboxStore + OutboxAdmin + SchemaAdmin + Transactional + Clone;
+    type Store: OutboxStore
+        + OutboxAdmin
+        + SchemaAdmin
+        + Transactional
+        + WithInbox<Inbox: ConsumeIn<Self::Transaction>>
+        + Clone;
 
     /// A transaction of a user of the store.
     type Transaction: Send;
@@ -22,6 +31,9 @@ pub trait Harness: Sized + Send + Sync + 'static {
 
     /// Whether the store wakes other processes and can be woken.
     const HAS_WAKEUPS: bool;
+
+    /// The isolation levels that the database offers, by their names in SQL.
+    const ISOLATION_LEVELS: &'static [&'static str];
 
     /// Opens a store on fresh tables that no other test uses; the harness chooses the names in `options.naming`.
     ///
@@ -39,7 +51,7 @@ pub trait Harness: Sized + Send + Sync + 'static {
     /// Opens a store with exactly these options, naming included, in the database of this test.
     fn connect_as_is(&self, options: StoreOptions) -> impl Future<Output = Result<Self::Store, StoreError>> + Send;
 
-    /// Lets time pass for this test alone: every time in its tables moves so far into the past.
+    /// Lets time pass for this test alone: every time in its tables, those of its inbox included, moves so far into the past.
     fn advance(&self, by: Duration) -> impl Future<Output = ()> + Send;
 
     /// Overwrites the recorded schema version, as an older or newer program would have left it.
@@ -54,6 +66,18 @@ pub trait Harness: Sized + Send + Sync + 'static {
 
     /// Begins a transaction on a connection that is not the store's.
     fn begin(&self) -> impl Future<Output = Self::Transaction> + Send;
+
+    /// Begins a transaction at one of the [`ISOLATION_LEVELS`](Self::ISOLATION_LEVELS), 32 at once if asked to.
+    fn begin_at(&self, level: &str) -> impl Future<Output = Self::Transaction> + Send;
+
+    /// Commits a transaction of [`begin_at`](Self::begin_at); false when the database wants it to be done again.
+    fn commit_at(&self, tx: Self::Transaction) -> impl Future<Output = bool> + Send;
+
+    /// Opens an inbox beside the store, in tables that no other test uses. The clock of
+    /// [`advance`](Self::advance) moves it too.
+    fn inbox(&self) -> impl Future<Output = Inbox<Self>> + Send {
+        async { self.store().inbox(InboxOptions::default()).await.expect("an inbox can be opened") }
+    }
 
     /// Enqueues through the user's transaction.
     fn enqueue_in(

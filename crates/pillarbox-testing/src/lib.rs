@@ -82,4 +82,4 @@ pub use assertions::{refuse_matching, refuse_topic, require_matching, require_to
 pub use conformance::run;
 pub use double::{TestOutbox, memory};
 pub use harness::{Harness, StoreTx};
-pub use memory::{MemoryDatabase, MemoryHarness, MemoryStore, MemoryTransaction};
+pub use memory::{MemoryDatabase, MemoryHarness, MemoryInbox, MemoryStore, MemoryTransaction};

@@ -25,6 +25,8 @@
 mod admin;
 mod database;
 mod harness;
+mod inbox;
+mod ledger;
 mod outbox;
 mod row;
 mod store;
@@ -32,5 +34,6 @@ mod transaction;
 
 pub use database::MemoryDatabase;
 pub use harness::MemoryHarness;
+pub use inbox::MemoryInbox;
 pub use store::MemoryStore;
 pub use transaction::MemoryTransaction;

@@ -82,6 +82,13 @@ pub struct Standing {
     pub place: Place,
 }
 
+impl Standing {
+    /// The standing for the words that the backends' statements answer; none when a word is not known.
+    pub fn of_words(state: &str, is_queued: bool, place: Option<&str>) -> Option<Self> {
+        Some(Self { marked: InboxState::from_word(state)?, place: Place::of(is_queued, place)? })
+    }
+}
+
 /// Where a message stands, all told: done in the ledger is done; else the queue tells of what it was given.
 pub fn state_of(standing: Standing) -> InboxState {
     match (standing.marked, standing.place) {
@@ -113,6 +120,28 @@ pub fn decide(before: Option<Standing>) -> Reception {
         (_, Place::Leased) => Reception::Kept,
         (_, Place::Free | Place::Dead) => Reception::Replaced,
         (_, Place::NotQueued | Place::Done | Place::Gone) => Reception::Queued,
+    }
+}
+
+/// Whether a consumer may go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Registered {
+    /// Nobody has had it: go on, and commit.
+    New,
+    /// It has taken effect before: roll back, it is no error.
+    Duplicate,
+    /// The queue has it, waiting, running or dead, or another consumer holds a lease on it: roll back.
+    InProgress,
+}
+
+impl Registered {
+    /// What a registration found: whether it took the ledger's row, and how that stands now.
+    pub fn of(is_taken: bool, now: Standing) -> Self {
+        match state_of(now) {
+            _ if is_taken => Self::New,
+            InboxState::Done => Self::Duplicate,
+            InboxState::Seen | InboxState::Processing | InboxState::Dead => Self::InProgress,
+        }
     }
 }
 
@@ -223,6 +252,21 @@ mod tests {
     }
 
     #[test]
+    fn a_consumer_goes_on_only_with_a_row_of_its_own() {
+        for marked in InboxState::ALL {
+            for place in PLACES {
+                let now = Standing { marked, place };
+                assert_eq!(Registered::of(true, now), Registered::New);
+                let expected = match state_of(now) {
+                    InboxState::Done => Registered::Duplicate,
+                    _ => Registered::InProgress,
+                };
+                assert_eq!(Registered::of(false, now), expected, "{now:?}");
+            }
+        }
+    }
+
+    #[test]
     fn words_and_what_they_mean_are_one_to_one() {
         for state in InboxState::ALL {
             assert_eq!(InboxState::from_word(state.as_str()), Some(state));
@@ -231,5 +275,7 @@ mod tests {
         assert_eq!(Place::of(false, Some("dead")), Some(Place::NotQueued));
         assert_eq!(Place::of(true, None), Some(Place::Gone));
         assert_eq!(Place::of(true, Some("elsewhere")), None);
+        assert_eq!(Standing::of_words("seen", false, None), standing(InboxState::Seen, Place::NotQueued));
+        assert_eq!(Standing::of_words("lost", false, None), None);
     }
 }

@@ -9,6 +9,7 @@ use pillarbox_mysql::{MysqlStore, MysqlTransaction};
 use pillarbox_testing::Harness;
 use sqlx::mysql::{MySqlPool, MySqlPoolOptions};
 use sqlx::{AssertSqlSafe, Connection as _, MySql, Row as _, Transaction};
+use tokio::sync::OnceCell;
 
 /// Connections of one pool: many tests run at once, and the server has 300.
 const CONNECTIONS_MAX: u32 = 4;
@@ -35,6 +36,8 @@ const WRITE_ROW: &str = "INSERT INTO {s}_business () VALUES ()";
 pub(crate) struct MysqlHarness {
     store: MysqlStore,
     user: MySqlPool,
+    /// Connections for many at once.
+    crowd: OnceCell<MySqlPool>,
     naming: Naming,
 }
 
@@ -79,6 +82,8 @@ impl Harness for MysqlHarness {
 
     const HAS_SESSIONS: bool = true;
     const HAS_WAKEUPS: bool = false;
+    const ISOLATION_LEVELS: &'static [&'static str] =
+        &["READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
 
     async fn start(options: StoreOptions) -> Self {
         let unique = uuid::Uuid::now_v7().simple().to_string();
@@ -87,7 +92,7 @@ impl Harness for MysqlHarness {
         let user = pool().await;
         let store =
             MysqlStore::with_pool(pool().await, StoreOptions { naming: naming.clone(), ..options }).await.unwrap();
-        let harness = Self { store, user, naming };
+        let harness = Self { store, user, crowd: OnceCell::new(), naming };
         harness.run("CREATE TABLE {s}_business (id INT AUTO_INCREMENT PRIMARY KEY, note INT NOT NULL DEFAULT 0)").await;
         let rows = (1..=100).map(|id| format!("({id}, 0)")).collect::<Vec<_>>().join(", ");
         harness.run("CREATE TABLE {s}_deadlock (id INT PRIMARY KEY, note INT NOT NULL)").await;
@@ -116,6 +121,13 @@ impl Harness for MysqlHarness {
         let live = back(&["created_at", "due_at", "expires_at", "locked_until"]);
         let shelf = back(&["created_at", "due_at", "expires_at", "wake_at", "settled_at"]);
         self.run(&format!("UPDATE {{t}} SET {live}; UPDATE {{t}}_shelf SET {shelf}")).await;
+        let inbox = "SELECT COUNT(*) FROM information_schema.tables
+                     WHERE table_schema = DATABASE() AND table_name = '{s}_inbox_ledger'";
+        if self.number(inbox).await > 0 {
+            let ledger = back(&["first_seen_at", "last_seen_at", "locked_until"]);
+            self.run(&format!("UPDATE {{s}}_inbox SET {live}; UPDATE {{s}}_inbox_shelf SET {shelf}")).await;
+            self.run(&format!("UPDATE {{s}}_inbox_ledger SET {ledger}")).await;
+        }
     }
 
     async fn set_schema_version(&self, version: u32) {
@@ -142,6 +154,18 @@ impl Harness for MysqlHarness {
 
     async fn begin(&self) -> Transaction<'static, MySql> {
         self.user.begin().await.unwrap()
+    }
+
+    async fn begin_at(&self, level: &str) -> Transaction<'static, MySql> {
+        let crowd = self
+            .crowd
+            .get_or_init(|| async { MySqlPoolOptions::new().max_connections(32).connect(&url()).await.unwrap() });
+        let begin = format!("SET TRANSACTION ISOLATION LEVEL {level}; START TRANSACTION");
+        crowd.await.begin_with(AssertSqlSafe(begin)).await.unwrap()
+    }
+
+    async fn commit_at(&self, tx: Transaction<'static, MySql>) -> bool {
+        tx.commit().await.is_ok()
     }
 
     async fn enqueue_in(
@@ -220,7 +244,12 @@ impl Harness for MysqlHarness {
 impl Drop for MysqlHarness {
     fn drop(&mut self) {
         let tables = self.named("DROP TABLE IF EXISTS {t}, {t}_shelf, {s}_schema_version, {s}_business, {s}_deadlock");
-        let routines = ROUTINES.map(|routine| self.named(&format!("DROP PROCEDURE IF EXISTS {{t}}_{routine}")));
+        let inbox = self.named("DROP TABLE IF EXISTS {s}_inbox, {s}_inbox_shelf, {s}_inbox_ledger");
+        let drop_routine = |queue: &str| {
+            let named = |routine| self.named(&format!("DROP PROCEDURE IF EXISTS {queue}_{routine}"));
+            ROUTINES.map(named)
+        };
+        let routines = [drop_routine("{t}"), drop_routine("{s}_inbox")].concat();
         let dropping = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(async {
@@ -228,7 +257,7 @@ impl Drop for MysqlHarness {
                 let mut connection = sqlx::MySqlConnection::connect(&url()).await.map_err(std::io::Error::other)?;
                 // A connection of the test may still hold a table; it is left behind then.
                 let patience = "SET SESSION lock_wait_timeout = 2".to_owned();
-                for sql in [patience, tables].into_iter().chain(routines) {
+                for sql in [patience, tables, inbox].into_iter().chain(routines) {
                     drop(sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut connection).await);
                 }
                 connection.close().await.map_err(std::io::Error::other)

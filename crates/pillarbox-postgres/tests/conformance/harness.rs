@@ -10,6 +10,7 @@ use pillarbox_postgres::{PostgresStore, PostgresTransaction};
 use pillarbox_testing::Harness;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{AssertSqlSafe, Connection, PgPool, Postgres, Row, Transaction};
+use tokio::sync::OnceCell;
 use uuid::Uuid;
 
 /// Which way the store's connections go; the harness' own always go directly.
@@ -55,6 +56,8 @@ pub(crate) struct PostgresHarness<R = Direct> {
     pub(crate) naming: Naming,
     pub(crate) pool: PgPool,
     store: PostgresStore,
+    /// Connections for many at once.
+    crowd: OnceCell<PgPool>,
     route: std::marker::PhantomData<R>,
 }
 
@@ -81,13 +84,14 @@ impl<R: Route> Harness for PostgresHarness<R> {
 
     const HAS_SESSIONS: bool = true;
     const HAS_WAKEUPS: bool = R::IS_DIRECT;
+    const ISOLATION_LEVELS: &'static [&'static str] = &["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
 
     async fn start(options: StoreOptions) -> Self {
         let naming = Naming::new(format!("t_{}", &Uuid::new_v4().simple().to_string()[..16]), "outbox").unwrap();
         let pool = pool(&Direct::url()).await;
         let options = StoreOptions { naming: naming.clone(), ..options };
         let store = R::open(self::pool(&R::url()).await, options).await.unwrap();
-        let harness = Self { naming, pool, store, route: std::marker::PhantomData };
+        let harness = Self { naming, pool, store, crowd: OnceCell::new(), route: std::marker::PhantomData };
         harness.run("CREATE SCHEMA IF NOT EXISTS {schema}; CREATE TABLE {schema}.business (id serial)").await;
         harness
     }
@@ -113,6 +117,17 @@ impl<R: Route> Harness for PostgresHarness<R> {
                 expires_at = expires_at - {by}, wake_at = wake_at - {by}, settled_at = settled_at - {by}"
         ))
         .await;
+        let inbox = "SELECT count(*) FROM pg_tables WHERE schemaname = '{schema}' AND tablename = 'inbox_ledger'";
+        if self.number(inbox).await > 0 {
+            self.run(&format!(
+                "UPDATE {{schema}}.inbox SET due_at = due_at - {by}, locked_until = locked_until - {by};
+                 UPDATE {{schema}}.inbox_shelf SET due_at = due_at - {by}, wake_at = wake_at - {by},
+                    settled_at = settled_at - {by};
+                 UPDATE {{schema}}.inbox_ledger SET first_seen_at = first_seen_at - {by},
+                    last_seen_at = last_seen_at - {by}, locked_until = locked_until - {by}"
+            ))
+            .await;
+        }
     }
 
     async fn set_schema_version(&self, version: u32) {
@@ -144,6 +159,17 @@ impl<R: Route> Harness for PostgresHarness<R> {
 
     async fn begin(&self) -> Transaction<'static, Postgres> {
         self.pool.begin().await.unwrap()
+    }
+
+    async fn begin_at(&self, level: &str) -> Transaction<'static, Postgres> {
+        let crowd = self
+            .crowd
+            .get_or_init(|| async { PgPoolOptions::new().max_connections(32).connect(&Direct::url()).await.unwrap() });
+        crowd.await.begin_with(AssertSqlSafe(format!("BEGIN ISOLATION LEVEL {level}"))).await.unwrap()
+    }
+
+    async fn commit_at(&self, tx: Transaction<'static, Postgres>) -> bool {
+        tx.commit().await.is_ok()
     }
 
     async fn enqueue_in(

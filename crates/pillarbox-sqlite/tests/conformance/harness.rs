@@ -56,6 +56,7 @@ impl Harness for SqliteHarness {
 
     const HAS_SESSIONS: bool = false;
     const HAS_WAKEUPS: bool = false;
+    const ISOLATION_LEVELS: &'static [&'static str] = &["DEFERRED"];
 
     async fn start(options: StoreOptions) -> Self {
         let directory = tempfile::tempdir().unwrap();
@@ -91,6 +92,17 @@ impl Harness for SqliteHarness {
                               expires_at = expires_at - {by}, wake_at = wake_at - {by}, settled_at = settled_at - {by};"
         ))
         .await;
+        let has_inbox = "SELECT count(*) FROM sqlite_master WHERE name = 'test_inbox_ledger'";
+        if self.number(has_inbox).await > 0 {
+            self.run(&format!(
+                "UPDATE test_inbox SET due_at = due_at - {by}, locked_until = locked_until - {by};
+                 UPDATE test_inbox_shelf SET due_at = due_at - {by}, wake_at = wake_at - {by},
+                                  settled_at = settled_at - {by};
+                 UPDATE test_inbox_ledger SET first_seen_at = first_seen_at - {by},
+                                  last_seen_at = last_seen_at - {by}, locked_until = locked_until - {by};"
+            ))
+            .await;
+        }
     }
 
     async fn set_schema_version(&self, version: u32) {
@@ -120,6 +132,14 @@ impl Harness for SqliteHarness {
     async fn begin(&self) -> Self::Transaction {
         // Deferred, as a user's plain `begin` is: it writes first and so cannot lose its snapshot.
         self.user.begin().await.unwrap()
+    }
+
+    async fn begin_at(&self, level: &str) -> Self::Transaction {
+        self.user.begin_with(AssertSqlSafe(format!("BEGIN {level}"))).await.unwrap()
+    }
+
+    async fn commit_at(&self, tx: Self::Transaction) -> bool {
+        tx.commit().await.is_ok()
     }
 
     async fn enqueue_in(&self, tx: &mut Self::Transaction, enqueue: Enqueue<'_>) -> Result<Vec<Enqueued>, StoreError> {

@@ -10,12 +10,16 @@ use pillarbox_core::naming::Naming;
 use pillarbox_core::schema::{SchemaPolicy, SchemaStatus};
 use pillarbox_core::store::StoreOptions;
 
+use super::ledger::Ledger;
 use super::outbox::Outbox;
 use super::store::MemoryStore;
 use super::transaction::MemoryTransaction;
 
 /// The version of the schema; the same number as in the other backends.
 pub(super) const SCHEMA_VERSION: u32 = 2;
+
+/// The version of a ledger's schema; the same number as in the other backends.
+const LEDGER_VERSION: u32 = 3;
 
 /// A database in memory, shared by all its handles.
 #[derive(Clone)]
@@ -28,6 +32,7 @@ pub struct MemoryDatabase {
 pub(super) struct Inner {
     now: SystemTime,
     outboxes: HashMap<Naming, Outbox>,
+    ledgers: HashMap<Naming, Ledger>,
     pub(super) business_row_count: u64,
 }
 
@@ -36,7 +41,8 @@ impl MemoryDatabase {
     #[expect(clippy::new_without_default, reason = "two calls make two databases; a default would hide that")]
     pub fn new() -> Self {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_600_000_000);
-        Self { inner: Arc::new(Mutex::new(Inner { now, outboxes: HashMap::new(), business_row_count: 0 })) }
+        let (outboxes, ledgers) = (HashMap::new(), HashMap::new());
+        Self { inner: Arc::new(Mutex::new(Inner { now, outboxes, ledgers, business_row_count: 0 })) }
     }
 
     /// Opens a store, as another process would; does about the tables what the options say.
@@ -82,6 +88,15 @@ impl MemoryDatabase {
         SchemaStatus::of(found, SCHEMA_VERSION)
     }
 
+    pub(super) fn deploy_ledger(&self, naming: &Naming) -> u32 {
+        self.lock().ledgers.entry(naming.clone()).or_default();
+        LEDGER_VERSION
+    }
+
+    pub(super) fn ledger_status(&self, naming: &Naming) -> SchemaStatus {
+        SchemaStatus::of(self.lock().ledgers.contains_key(naming).then_some(LEDGER_VERSION), LEDGER_VERSION)
+    }
+
     pub(super) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
@@ -98,6 +113,17 @@ impl Inner {
         match self.outboxes.get_mut(naming) {
             Some(outbox) => Ok((outbox, self.now)),
             None => Err(StoreError::rejected(SchemaStatus::Missing.to_string())),
+        }
+    }
+}
+
+impl Inner {
+    /// As [`call`](Self::call), with the ledger beside the queue.
+    pub(super) fn call_inbox(&mut self, naming: &Naming) -> Result<(&mut Outbox, &mut Ledger, SystemTime), StoreError> {
+        self.now += Duration::from_millis(1);
+        match (self.outboxes.get_mut(naming), self.ledgers.get_mut(naming)) {
+            (Some(outbox), Some(ledger)) => Ok((outbox, ledger, self.now)),
+            _ => Err(StoreError::rejected(SchemaStatus::Missing.to_string())),
         }
     }
 }

@@ -24,6 +24,7 @@ impl Harness for MemoryHarness {
 
     const HAS_SESSIONS: bool = false;
     const HAS_WAKEUPS: bool = false;
+    const ISOLATION_LEVELS: &'static [&'static str] = &["in memory"];
 
     async fn start(options: StoreOptions) -> Self {
         let database = MemoryDatabase::new();
@@ -72,6 +73,15 @@ impl Harness for MemoryHarness {
 
     async fn begin(&self) -> MemoryTransaction {
         self.database.begin()
+    }
+
+    async fn begin_at(&self, _: &str) -> MemoryTransaction {
+        self.database.begin()
+    }
+
+    async fn commit_at(&self, tx: MemoryTransaction) -> bool {
+        tx.commit();
+        true
     }
 
     async fn enqueue_in(&self, tx: &mut MemoryTransaction, enqueue: Enqueue<'_>) -> Result<Vec<Enqueued>, StoreError> {

@@ -202,6 +202,13 @@ impl Outbox {
         }
     }
 
+    /// Removes a message by its own id, wherever it stands.
+    pub(super) fn forget(&mut self, message_id: MessageId) {
+        if let Some(id) = self.by_message.get(&message_id).copied() {
+            self.remove(id);
+        }
+    }
+
     pub(super) fn rows(&self) -> impl Iterator<Item = &Row> {
         self.rows.values()
     }
@@ -216,6 +223,10 @@ impl Outbox {
 
     pub(super) fn row_of(&self, message_id: MessageId) -> Option<&Row> {
         self.by_message.get(&message_id).and_then(|id| self.rows.get(id))
+    }
+
+    pub(super) fn row_of_mut(&mut self, message_id: MessageId) -> Option<&mut Row> {
+        self.by_message.get(&message_id).and_then(|id| self.rows.get_mut(id))
     }
 }
 

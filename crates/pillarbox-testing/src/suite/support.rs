@@ -7,9 +7,13 @@ use std::time::{Duration, Instant};
 
 use pillarbox_core::admin::Counts;
 pub(super) use pillarbox_core::admin::{Filter, ListQuery, MessageName, OutboxAdmin, StoredMessage};
+pub(super) use pillarbox_core::inbox::{
+    ContentHash, InboxOptions, InboxRecord, Mark, Received, Reception, Registered, Sighting,
+};
 pub(super) use pillarbox_core::lease::{Claim, Held, Lease};
 pub(super) use pillarbox_core::retention::{PurgeLimit, Retention};
 pub(super) use pillarbox_core::store::{Claimed, Enqueue, Placement, Reap, Reaped, Settlement, StoreOptions};
+pub(super) use pillarbox_core::{ConsumeIn, InboxState, InboxStore, Incoming, Receipt, WithInbox};
 pub(super) use pillarbox_core::{
     Fence, Message, MessageId, OutboxStore, OwnerToken, SchemaAdmin, Settled, State, StoreError, Verdict, WorkId,
 };
@@ -61,13 +65,13 @@ pub(super) fn ids(messages: &[Message]) -> Vec<MessageId> {
 }
 
 /// Stores new messages; answers their rows in the order of the messages.
-pub(super) async fn enqueue(store: &impl OutboxStore, messages: &[Message]) -> Vec<WorkId> {
+pub(super) async fn enqueue(store: &(impl OutboxStore + ?Sized), messages: &[Message]) -> Vec<WorkId> {
     let enqueued = store.enqueue(Enqueue::pending(messages)).await.expect("messages can be stored");
     enqueued.iter().map(|one| one.placement.work_id().expect("the message is new")).collect()
 }
 
 /// Stores messages that may be known; answers where they stand.
-pub(super) async fn place(store: &impl OutboxStore, enqueue: Enqueue<'_>) -> Vec<Placement> {
+pub(super) async fn place(store: &(impl OutboxStore + ?Sized), enqueue: Enqueue<'_>) -> Vec<Placement> {
     let enqueued = store.enqueue(enqueue).await.expect("messages can be stored");
     let asked = ids(enqueue.messages());
     assert_eq!(enqueued.iter().map(|one| one.message_id).collect::<Vec<_>>(), asked, "answers in the order asked");
@@ -79,24 +83,24 @@ pub(super) fn claim_of(owner: OwnerToken, limit: u32) -> Claim {
 }
 
 /// Claims for [`LEASE`].
-pub(super) async fn claim(store: &impl OutboxStore, owner: OwnerToken, limit: u32) -> Vec<Claimed> {
+pub(super) async fn claim(store: &(impl OutboxStore + ?Sized), owner: OwnerToken, limit: u32) -> Vec<Claimed> {
     store.claim(claim_of(owner, limit)).await.expect("a claim succeeds")
 }
 
 /// Claims one message that must be there.
-pub(super) async fn claim_one(store: &impl OutboxStore, owner: OwnerToken) -> Claimed {
+pub(super) async fn claim_one(store: &(impl OutboxStore + ?Sized), owner: OwnerToken) -> Claimed {
     claim(store, owner, 1).await.pop().expect("a message is ready")
 }
 
 /// Stores one message and claims it.
-pub(super) async fn enqueue_and_claim(store: &impl OutboxStore, owner: OwnerToken) -> (MessageId, Claimed) {
+pub(super) async fn enqueue_and_claim(store: &(impl OutboxStore + ?Sized), owner: OwnerToken) -> (MessageId, Claimed) {
     let message = messages(1);
     enqueue(store, &message).await;
     (message[0].id(), claim_one(store, owner).await)
 }
 
 /// Stores messages and fails them all for this reason.
-pub(super) async fn bury(store: &impl OutboxStore, messages: &[Message], reason: &str) -> Vec<WorkId> {
+pub(super) async fn bury(store: &(impl OutboxStore + ?Sized), messages: &[Message], reason: &str) -> Vec<WorkId> {
     let owner = OwnerToken::new();
     let rows = enqueue(store, messages).await;
     let claimed = claim(store, owner, 10_000).await;
@@ -115,7 +119,7 @@ pub(super) fn settlement(claimed: &Claimed, verdict: &Verdict) -> Settlement {
 }
 
 pub(super) async fn settle(
-    store: &impl OutboxStore,
+    store: &(impl OutboxStore + ?Sized),
     owner: OwnerToken,
     claimed: &Claimed,
     verdict: &Verdict,
@@ -126,7 +130,12 @@ pub(super) async fn settle(
 }
 
 /// Settles all; each must still be held.
-pub(super) async fn settle_all(store: &impl OutboxStore, owner: OwnerToken, claimed: &[Claimed], verdict: &Verdict) {
+pub(super) async fn settle_all(
+    store: &(impl OutboxStore + ?Sized),
+    owner: OwnerToken,
+    claimed: &[Claimed],
+    verdict: &Verdict,
+) {
     let settlements: Vec<_> = claimed.iter().map(|one| settlement(one, verdict)).collect();
     let settled = store.settle(owner, &settlements).await.expect("a settle succeeds");
     assert_eq!(settled, vec![Settled::Applied; claimed.len()]);
@@ -149,19 +158,19 @@ pub(super) fn every_verdict() -> [Verdict; 4] {
     [Verdict::Ack, abandon(Duration::ZERO, "why"), release(Duration::ZERO), fail("why")]
 }
 
-pub(super) async fn find(store: &impl OutboxAdmin, id: MessageId) -> Option<StoredMessage> {
+pub(super) async fn find(store: &(impl OutboxAdmin + ?Sized), id: MessageId) -> Option<StoredMessage> {
     store.get(MessageName::Message(id)).await.expect("a message can be looked up")
 }
 
-pub(super) async fn stored(store: &impl OutboxAdmin, id: MessageId) -> StoredMessage {
+pub(super) async fn stored(store: &(impl OutboxAdmin + ?Sized), id: MessageId) -> StoredMessage {
     find(store, id).await.expect("the message is stored")
 }
 
-pub(super) async fn state(store: &impl OutboxAdmin, id: MessageId) -> State {
+pub(super) async fn state(store: &(impl OutboxAdmin + ?Sized), id: MessageId) -> State {
     stored(store, id).await.state
 }
 
-pub(super) async fn list(store: &impl OutboxAdmin, state: State, filter: Filter) -> Vec<StoredMessage> {
+pub(super) async fn list(store: &(impl OutboxAdmin + ?Sized), state: State, filter: Filter) -> Vec<StoredMessage> {
     let query = ListQuery { state, filter, after: None, limit: 10_000 };
     store.list(&query).await.expect("messages can be listed").messages
 }
@@ -170,15 +179,15 @@ pub(super) fn listed_ids(messages: &[StoredMessage]) -> Vec<MessageId> {
     messages.iter().map(|one| one.message.as_ref().expect("the message can be read").id()).collect()
 }
 
-pub(super) async fn counts(store: &impl OutboxAdmin) -> Counts {
+pub(super) async fn counts(store: &(impl OutboxAdmin + ?Sized)) -> Counts {
     store.overview().await.expect("messages can be counted").total()
 }
 
-pub(super) async fn reap_all(store: &impl OutboxStore) -> Reaped {
+pub(super) async fn reap_all(store: &(impl OutboxStore + ?Sized)) -> Reaped {
     store.reap_all().await.expect("a reap succeeds")
 }
 
-pub(super) async fn purge(store: &impl OutboxStore) -> u64 {
+pub(super) async fn purge(store: &(impl OutboxStore + ?Sized)) -> u64 {
     store.purge(PurgeLimit::default()).await.expect("a purge succeeds")
 }
 
@@ -255,4 +264,52 @@ pub(super) async fn recover<H: Harness>(h: &H, count: usize) {
         settle_all(h.store(), owner, &claimed, &Verdict::Ack).await;
     }
     assert_eq!(seen, count);
+}
+
+pub(super) fn receipt(id: &str) -> Receipt {
+    Receipt::new("source", id)
+}
+
+/// A receipt with a hash of this content.
+pub(super) fn hashed(id: &str, content: &str) -> Receipt {
+    receipt(id).hash(ContentHash::new("sha256", content.as_bytes()))
+}
+
+pub(super) fn incoming(id: &str, payload: &str) -> Incoming {
+    Incoming::new(receipt(id), Message::new("topic", payload.to_owned()))
+}
+
+/// Asks about a delivery.
+pub(super) async fn see(inbox: &impl InboxStore, receipt: &Receipt) -> Sighting {
+    inbox.already_processed(receipt).await.expect("a delivery can be looked up")
+}
+
+/// Receives one message.
+pub(super) async fn receive(inbox: &impl InboxStore, incoming: Incoming) -> Received {
+    let mut received = inbox.receive(&[incoming]).await.expect("a message can be received");
+    assert_eq!(received.len(), 1);
+    received.remove(0)
+}
+
+pub(super) async fn mark(inbox: &impl InboxStore, receipt: &Receipt, mark: Mark) -> InboxState {
+    inbox.mark(receipt, mark).await.expect("a message can be marked")
+}
+
+/// What is known of a message of the usual source.
+pub(super) async fn record(inbox: &impl InboxStore, id: &str) -> InboxRecord {
+    let found = inbox.get("source", id).await.expect("a message can be looked up");
+    found.expect("the message is known")
+}
+
+/// Where a message stands that the ledger knows.
+pub(super) async fn inbox_state(inbox: &impl InboxStore, id: &str) -> InboxState {
+    record(inbox, id).await.state
+}
+
+/// Claims one message of the inbox's queue and settles it.
+pub(super) async fn handle(inbox: &impl InboxStore, verdict: &Verdict) -> Claimed {
+    let owner = OwnerToken::new();
+    let claimed = claim_one(&*inbox.queue(), owner).await;
+    assert_eq!(settle(&*inbox.queue(), owner, &claimed, verdict).await, Settled::Applied);
+    claimed
 }

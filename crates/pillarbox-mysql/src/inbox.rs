@@ -1,0 +1,280 @@
+//! The inbox: its ledger, beside a queue that is another set of the outbox's tables.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use pillarbox_core::inbox::{
+    ConsumeIn, InboxOptions, InboxRecord, InboxState, InboxStore, Incoming, Mark, Receipt, Received, Registered,
+    Sighting, WithInbox, check_page, state_of,
+};
+use pillarbox_core::lease::Lease;
+use pillarbox_core::retention::PurgeLimit;
+use pillarbox_core::schema::{SchemaPolicy, SchemaStatus};
+use pillarbox_core::store::{BoxFuture, CONFLICT_RETRIES_MAX};
+use pillarbox_core::{ErrorKind, OutboxAdmin, OutboxStore, SchemaAdmin, StoreError, StoreId};
+use sqlx::{AssertSqlSafe, Connection as _, MySql, MySqlConnection, Transaction};
+
+use crate::enqueue::duration_micros;
+use crate::error::{no_transaction, store_error};
+use crate::migrate::LEDGER;
+use crate::row::{get, record};
+use crate::sql::{InboxStatements, with_literal, with_number};
+use crate::store::{MysqlStore, finished, pause};
+use crate::transaction::begin_clean;
+
+mod ledger;
+
+use ledger::Taking;
+
+/// An inbox in a PostgreSQL database, beside the outbox whose connections it shares. Clones share everything.
+#[derive(Clone)]
+pub struct MysqlInbox {
+    queue: MysqlStore,
+    sql: Arc<InboxStatements>,
+    remember: Duration,
+}
+
+impl WithInbox for MysqlStore {
+    type Inbox = MysqlInbox;
+
+    fn inbox(&self, options: InboxOptions) -> BoxFuture<'_, Result<MysqlInbox, StoreError>> {
+        Box::pin(async move {
+            let queue = options.queue_options(&self.inner.options, &self.inner.id)?;
+            let (policy, sql) = (queue.schema, Arc::new(InboxStatements::new(&queue.naming)));
+            let remember = queue.retention.keeps_for().unwrap_or_default();
+            let id = queue.store_id.clone().unwrap_or_else(|| self.inner.id.clone());
+            let inbox = MysqlInbox { queue: self.beside(id, queue), sql, remember };
+            match policy {
+                SchemaPolicy::Deploy => drop(inbox.deploy_schema().await?),
+                SchemaPolicy::Check => inbox.check_schema().await?.require_current()?,
+                SchemaPolicy::Assume => {}
+            }
+            Ok(inbox)
+        })
+    }
+}
+
+#[async_trait]
+impl InboxStore for MysqlInbox {
+    fn id(&self) -> &StoreId {
+        &self.queue.inner.id
+    }
+
+    fn queue(&self) -> Arc<dyn OutboxStore> {
+        Arc::new(self.queue.clone())
+    }
+
+    fn admin(&self) -> Arc<dyn OutboxAdmin> {
+        Arc::new(self.queue.clone())
+    }
+
+    async fn already_processed(&self, receipt: &Receipt) -> Result<Sighting, StoreError> {
+        receipt.check()?;
+        let copy = receipt.clone();
+        let (before, is_mismatch) = self
+            .transact(move |inbox, tx| {
+                let receipt = copy.clone();
+                Box::pin(async move { inbox.see_one(tx, &receipt).await })
+            })
+            .await?;
+        self.warn_of(is_mismatch, receipt);
+        Ok(Sighting { before: before.map(state_of), is_mismatch })
+    }
+
+    async fn mark(&self, receipt: &Receipt, mark: Mark) -> Result<InboxState, StoreError> {
+        receipt.check()?;
+        let copy = receipt.clone();
+        let (before, is_mismatch) = self
+            .transact(move |inbox, tx| {
+                let (receipt, mark) = (copy.clone(), mark.clone());
+                Box::pin(async move { inbox.mark_within(tx, &receipt, mark).await })
+            })
+            .await?;
+        self.warn_of(is_mismatch, receipt);
+        Ok(before.map_or(InboxState::Seen, state_of))
+    }
+
+    async fn receive(&self, incoming: &[Incoming]) -> Result<Vec<Received>, StoreError> {
+        Incoming::check_all(incoming, &self.queue.inner.options.limits)?;
+        if incoming.is_empty() {
+            return Ok(Vec::new());
+        }
+        let batch: Arc<[Incoming]> = incoming.into();
+        let received = self
+            .transact(move |inbox, tx| {
+                let batch = Arc::clone(&batch);
+                Box::pin(async move { inbox.receive_within(tx, &batch).await })
+            })
+            .await?;
+        for (one, asked) in received.iter().zip(incoming) {
+            self.warn_of(one.is_mismatch, asked.receipt());
+        }
+        Ok(received)
+    }
+
+    async fn lease(&self, receipt: &Receipt, lease: Lease) -> Result<Registered, StoreError> {
+        receipt.check()?;
+        let copy = receipt.clone();
+        self.transact(move |inbox, tx| {
+            let receipt = copy.clone();
+            Box::pin(async move { inbox.take(tx, &receipt, Taking::Lease(lease)).await })
+        })
+        .await
+    }
+
+    async fn release(&self, receipt: &Receipt, lease: Lease) -> Result<bool, StoreError> {
+        receipt.check()?;
+        let copy = receipt.clone();
+        self.transact(move |inbox, tx| {
+            let receipt = copy.clone();
+            Box::pin(async move { inbox.release_within(tx, &receipt, lease).await })
+        })
+        .await
+    }
+
+    async fn get(&self, source: &str, message_id: &str) -> Result<Option<InboxRecord>, StoreError> {
+        let receipt = Receipt::new(source, message_id);
+        receipt.check()?;
+        let found = self.transact(move |inbox, tx| {
+            let receipt = receipt.clone();
+            Box::pin(async move { inbox.find(tx, &[&receipt], "").await })
+        });
+        found.await?.first().map(record).transpose()
+    }
+
+    async fn mismatches(&self, after: Option<(String, String)>, limit: u32) -> Result<Vec<InboxRecord>, StoreError> {
+        check_page(limit)?;
+        let (source, message_id) = after.unwrap_or_default();
+        let page = self.transact(move |inbox, tx| {
+            let page = sqlx::query(AssertSqlSafe(inbox.sql.mismatches.as_str()))
+                .bind(source.clone().into_bytes())
+                .bind(source.clone().into_bytes())
+                .bind(message_id.clone().into_bytes())
+                .bind(limit);
+            Box::pin(async move { page.fetch_all(tx).await.map_err(store_error) })
+        });
+        page.await?.iter().map(record).collect()
+    }
+
+    async fn purge(&self, limit: PurgeLimit) -> Result<u64, StoreError> {
+        // The queue first: what it has forgotten can be forgotten here.
+        self.queue.purge(limit).await?;
+        let done = self.purge_state("'done'", limit.get()).await?;
+        let room = limit.get().saturating_sub(u32::try_from(done).unwrap_or(u32::MAX));
+        if room == 0 {
+            return Ok(done);
+        }
+        Ok(done + self.purge_state("'processing'", room).await?)
+    }
+}
+
+impl ConsumeIn<MySqlConnection> for MysqlInbox {
+    fn register_under<'a>(
+        &'a self,
+        tx: &'a mut MySqlConnection,
+        receipt: &'a Receipt,
+        lease: Option<Lease>,
+    ) -> BoxFuture<'a, Result<Registered, StoreError>> {
+        Box::pin(async move {
+            receipt.check()?;
+            if !tx.is_in_transaction() {
+                return Err(no_transaction());
+            }
+            self.take(tx, receipt, Taking::Done(lease)).await
+        })
+    }
+}
+
+impl<'t> ConsumeIn<Transaction<'t, MySql>> for MysqlInbox {
+    fn register_under<'a>(
+        &'a self,
+        tx: &'a mut Transaction<'t, MySql>,
+        receipt: &'a Receipt,
+        lease: Option<Lease>,
+    ) -> BoxFuture<'a, Result<Registered, StoreError>> {
+        let connection: &mut MySqlConnection = tx;
+        self.register_under(connection, receipt, lease)
+    }
+}
+
+#[async_trait]
+impl SchemaAdmin for MysqlInbox {
+    async fn deploy_schema(&self) -> Result<u32, StoreError> {
+        self.queue.deploy_schema().await?;
+        self.queue.deploy(&LEDGER).await
+    }
+
+    async fn check_schema(&self) -> Result<SchemaStatus, StoreError> {
+        match self.queue.check_schema().await? {
+            SchemaStatus::Current(_) => self.queue.check(&LEDGER).await,
+            other => Ok(other),
+        }
+    }
+
+    fn schema_script(&self) -> String {
+        self.queue.schema_script() + "\n" + &self.queue.script(&LEDGER)
+    }
+}
+
+impl MysqlInbox {
+    /// Runs `work` in a transaction of the inbox's own, again when it lost a race, in a task that nobody drops half-way.
+    async fn transact<T, W>(&self, work: W) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        W: for<'c> Fn(&'c Self, &'c mut MySqlConnection) -> BoxFuture<'c, Result<T, StoreError>>
+            + Send
+            + Sync
+            + 'static,
+    {
+        let inbox = self.clone();
+        finished(async move {
+            let mut tries = 0;
+            loop {
+                match inbox.attempt(&work).await {
+                    Err(error) if error.kind() == ErrorKind::Conflict && tries < CONFLICT_RETRIES_MAX => {
+                        tries += 1;
+                        tokio::time::sleep(pause(tries)).await;
+                    }
+                    ended => return ended,
+                }
+            }
+        })
+        .await
+    }
+
+    async fn attempt<T, W>(&self, work: &W) -> Result<T, StoreError>
+    where
+        W: for<'c> Fn(&'c Self, &'c mut MySqlConnection) -> BoxFuture<'c, Result<T, StoreError>>,
+    {
+        let inner = &self.queue.inner;
+        let mut tx = begin_clean(&inner.pool, &inner.sql.begin).await?;
+        let done = work(self, &mut tx).await?;
+        tx.commit().await.map_err(store_error)?;
+        Ok(done)
+    }
+
+    /// Forgets what has this word in the ledger.
+    async fn purge_state(&self, state: &str, limit: u32) -> Result<u64, StoreError> {
+        let sql = with_literal(&self.sql.purge, "'done' /*state*/", state);
+        let sql = with_number(&sql, "0 /*keep*/", duration_micros(self.remember));
+        let sql = with_number(&sql, "1 /*limit*/", i64::from(limit));
+        let rows = self.queue.transact(vec![format!("{sql};\nSELECT ROW_COUNT()")]).await?;
+        let purged: i64 = rows.first().map_or(Ok(0), |row| get(row, 0))?;
+        Ok(u64::try_from(purged).unwrap_or(0))
+    }
+
+    fn warn_of(&self, is_mismatch: bool, receipt: &Receipt) {
+        if is_mismatch {
+            let (source, message_id) = (receipt.source(), receipt.message_id());
+            tracing::warn!(store = %self.id(), source, message_id, "a message came again with another content");
+        }
+    }
+}
+
+impl fmt::Debug for MysqlInbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MysqlInbox").field("id", self.id()).finish_non_exhaustive()
+    }
+}
