@@ -4,6 +4,7 @@
 
 mod harness;
 mod hazards;
+mod inbox_hazards;
 
 pillarbox_testing::conformance!(crate::harness::PostgresHarness);
 

@@ -3,6 +3,7 @@
 
 mod harness;
 mod hazards;
+mod inbox_hazards;
 
 use harness::SqliteHarness;
 

@@ -1,0 +1,74 @@
+//! What only MySQL and MariaDB can do to a receipt.
+
+use pillarbox_core::inbox::{InboxOptions, Incoming};
+use pillarbox_core::store::StoreOptions;
+use pillarbox_core::{
+    ConsumeIn as _, ErrorKind, InboxState, InboxStore as _, Message, Receipt, Registered, WithInbox as _,
+};
+use pillarbox_testing::Harness as _;
+use sqlx::Connection as _;
+
+use crate::harness::MysqlHarness;
+
+const LONG: std::time::Duration = std::time::Duration::from_secs(3600);
+
+/// A receipt is registered on an open transaction only, also when the driver believes in one that the server has ended.
+/// IBX-102, HOT-01.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_receipt_needs_an_open_transaction() {
+    let h = MysqlHarness::start(StoreOptions::default()).await;
+    let receipt = Receipt::new("source", "1");
+    for store in [h.store().clone(), h.store().as_on_mysql()] {
+        let inbox = store.inbox(InboxOptions::default()).await.unwrap();
+        let mut connection = h.user().acquire().await.unwrap();
+        let mut refusals = vec![inbox.register(&mut *connection, &receipt).await.unwrap_err()];
+        let mut tx = connection.begin().await.unwrap();
+        sqlx::raw_sql("ROLLBACK").execute(&mut *tx).await.unwrap();
+        refusals.push(inbox.register(&mut tx, &receipt).await.unwrap_err());
+        drop(tx);
+        for refused in refusals {
+            assert_eq!(refused.kind(), ErrorKind::Rejected);
+            assert!(refused.to_string().contains("no transaction is open"), "{refused}");
+        }
+        assert_eq!(inbox.get("source", "1").await.unwrap(), None);
+    }
+}
+
+/// Registrations mean the same on MySQL, which cannot do all that MariaDB can. IBX-002.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_receipt_is_registered_on_mysql_too() {
+    let h = MysqlHarness::start(StoreOptions::default()).await;
+    let inbox = h.store().as_on_mysql().inbox(InboxOptions::default()).await.unwrap();
+    let receipt = Receipt::new("source", "1");
+    for expected in [Registered::New, Registered::Duplicate] {
+        let mut tx = h.begin().await;
+        assert_eq!(inbox.register(&mut tx, &receipt).await.unwrap(), expected);
+        h.commit(tx).await;
+    }
+    let two = Incoming::new(Receipt::new("source", "2"), Message::new("topic", "").delay(LONG));
+    inbox.receive(std::slice::from_ref(&two)).await.unwrap();
+    let mut tx = h.begin().await;
+    assert_eq!(inbox.register(&mut tx, two.receipt()).await.unwrap(), Registered::InProgress);
+    h.rollback(tx).await;
+}
+
+/// What was queued after the snapshot of a transaction is not taken for done, although its row cannot be seen there.
+/// IBX-002, H14.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_queued_behind_a_snapshot_is_not_a_duplicate() {
+    let h = MysqlHarness::start(StoreOptions::default()).await;
+    let inbox = h.inbox().await;
+    for level in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
+        let receipt = Receipt::new("source", level);
+        inbox.already_processed(&receipt).await.unwrap();
+        let mut tx = h.begin_at(level).await;
+        sqlx::query(sqlx::AssertSqlSafe(h.named("SELECT * FROM {s}_business"))).execute(&mut *tx).await.unwrap();
+        inbox.receive(&[Incoming::new(receipt.clone(), Message::new("topic", ""))]).await.unwrap();
+        match inbox.register(&mut tx, &receipt).await {
+            Ok(registered) => assert_eq!(registered, Registered::InProgress, "{level}"),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Conflict, "{level}: {error}"),
+        }
+        h.rollback(tx).await;
+        assert_eq!(inbox.get("source", level).await.unwrap().unwrap().state, InboxState::Processing);
+    }
+}

@@ -1,0 +1,66 @@
+//! What only PostgreSQL can do to a receipt.
+
+use pillarbox_core::inbox::Incoming;
+use pillarbox_core::store::StoreOptions;
+use pillarbox_core::{ConsumeIn, ErrorKind, InboxState, InboxStore, Message, Receipt, Registered};
+use pillarbox_testing::{Harness, run};
+use sqlx::{AssertSqlSafe, Row};
+
+use crate::harness::{Direct, PostgresHarness};
+
+/// A receipt is registered on an open transaction only: else the record would be there without its effects. IBX-102, HOT-01.
+#[test]
+fn a_receipt_needs_an_open_transaction() {
+    run(|| async {
+        let h = PostgresHarness::<Direct>::start(StoreOptions::default()).await;
+        let (inbox, receipt) = (h.inbox().await, Receipt::new("source", "1"));
+        let mut connection = h.pool.acquire().await.unwrap();
+        let refused = inbox.register(&mut *connection, &receipt).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Rejected);
+        assert!(refused.to_string().contains("no transaction is open"), "{refused}");
+        assert_eq!(inbox.get("source", "1").await.unwrap(), None);
+    });
+}
+
+/// A registration finds its row by the primary key and scans nothing, however the table was when it was planned. IBX-125, H27.
+#[test]
+fn a_registration_scans_no_table() {
+    run(|| async {
+        let h = PostgresHarness::<Direct>::start(StoreOptions::default()).await;
+        let inbox = h.inbox().await;
+        let mut tx = h.begin().await;
+        for number in 0..50 {
+            let receipt = Receipt::new("source", number.to_string());
+            assert_eq!(inbox.register(&mut tx, &receipt).await.unwrap(), Registered::New);
+        }
+        let scans = "SELECT coalesce(sum(seq_scan), 0)::bigint FROM pg_stat_xact_user_tables
+                     WHERE schemaname = '{schema}' AND relname LIKE 'inbox%'";
+        let scans = scans.replace("{schema}", h.naming.schema().as_str());
+        let row = sqlx::query(AssertSqlSafe(scans)).fetch_one(&mut *tx).await.unwrap();
+        assert_eq!(row.get::<i64, _>(0), 0);
+        h.commit(tx).await;
+    });
+}
+
+/// What was queued while a registration waited is not taken for done, although its snapshot is older than the queue's row.
+/// IBX-002, H14.
+#[test]
+fn a_message_queued_in_between_is_not_a_duplicate() {
+    run(|| async {
+        let h = PostgresHarness::<Direct>::start(StoreOptions::default()).await;
+        let inbox = h.inbox().await;
+        for level in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
+            let receipt = Receipt::new("source", level);
+            inbox.already_processed(&receipt).await.unwrap();
+            let mut tx = h.begin_at(level).await;
+            sqlx::query("SELECT 1").execute(&mut *tx).await.unwrap();
+            inbox.receive(&[Incoming::new(receipt.clone(), Message::new("topic", ""))]).await.unwrap();
+            match inbox.register(&mut tx, &receipt).await {
+                Ok(registered) => assert_eq!(registered, Registered::InProgress, "{level}"),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Conflict, "{level}: {error}"),
+            }
+            h.rollback(tx).await;
+            assert_eq!(inbox.get("source", level).await.unwrap().unwrap().state, InboxState::Processing);
+        }
+    });
+}
