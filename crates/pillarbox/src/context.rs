@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use bytes::Bytes;
+use pillarbox_core::inbox::{MESSAGE_ID_HEADER, Receipt, SOURCE_HEADER};
 use pillarbox_core::{Message, MessageId, StoreId, WorkId};
 use tokio_util::sync::CancellationToken;
 
@@ -58,6 +59,11 @@ impl Context {
     /// The payload as it was enqueued.
     pub fn payload(&self) -> &Bytes {
         self.message().payload()
+    }
+
+    /// Who sent a message that came through an inbox, and what the sender calls it.
+    pub fn receipt(&self) -> Option<Receipt> {
+        Some(Receipt::new(self.header(SOURCE_HEADER)?, self.header(MESSAGE_ID_HEADER)?))
     }
 
     /// A header's value.

@@ -42,6 +42,7 @@
 //! |---|---|
 //! | [`prelude`] | what most programs need, in one line |
 //! | [`Outbox`], [`Tx`] | where messages are enqueued, and the transaction that does it |
+//! | [`Inbox`] | where messages come in, and take effect once |
 //! | [`Runtime`] | handles messages in this process; [`Inline`] does so in the caller's task |
 //! | [`event`] | typed messages: a type that knows its topic |
 //! | [`RuntimeBuilder`], [`Route`] | which handler gets which messages, and how much of the runtime |
@@ -81,6 +82,7 @@ mod flight;
 pub mod handler;
 mod hot_path;
 mod housekeeping;
+pub mod inbox;
 mod inline;
 mod interceptor;
 mod lasting;
@@ -115,6 +117,7 @@ pub use event::{Event, EventError, IntoMessage};
 pub use extract::Payload;
 pub use failure::{Failure, FailureKind, Handled, HandlerResult};
 pub use handler::{Handler, MessageHandler};
+pub use inbox::{ConsumeError, Consumed, Inbox};
 pub use inline::{Drained, Inline};
 pub use interceptor::Interceptor;
 pub use outbox::Outbox;
@@ -130,9 +133,9 @@ pub use async_trait::async_trait;
 pub use tokio_util::sync::CancellationToken;
 
 pub use pillarbox_core::{
-    AttemptEnd, CommitError, EnqueueIn, ErrorKind, Fence, Invalid, Limits, Message, MessageId, OutboxAdmin,
-    OutboxStore, OwnerToken, Problem, SchemaAdmin, Settled, StoreError, StoreId, Transactional, TypeName, Verdict,
-    WorkId, decide,
+    AttemptEnd, CommitError, ConsumeIn, EnqueueIn, ErrorKind, Fence, InboxStore, Incoming, Invalid, Limits, Message,
+    MessageId, OutboxAdmin, OutboxStore, OwnerToken, Problem, Receipt, SchemaAdmin, Settled, StoreError, StoreId,
+    Transactional, TypeName, Verdict, WithInbox, WorkId, decide,
 };
 pub use pillarbox_core::{admin, error, id, lease, message, naming, problem, retention, retry, schema, store};
 

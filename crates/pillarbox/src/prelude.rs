@@ -5,7 +5,8 @@ pub use pillarbox_core::retention::Retention;
 pub use pillarbox_core::schema::SchemaPolicy;
 pub use pillarbox_core::store::{Enqueue, Settlement, StoreOptions};
 pub use pillarbox_core::{
-    EnqueueIn, Message, MessageId, OutboxAdmin, OutboxStore, OwnerToken, SchemaAdmin, Settled, StoreError, TypeName,
+    EnqueueIn, InboxStore, Incoming, Message, MessageId, OutboxAdmin, OutboxStore, OwnerToken, Receipt, SchemaAdmin,
+    Settled, StoreError, TypeName,
 };
 
 pub use serde::{Deserialize, Serialize};
@@ -17,6 +18,7 @@ pub use crate::context::Context;
 pub use crate::event::Event;
 pub use crate::extract::{Attempt, Headers, Meta, Payload, Raw, State};
 pub use crate::failure::{Failure, Handled, HandlerResult};
+pub use crate::inbox::{Consumed, Inbox};
 pub use crate::outbox::Outbox;
 pub use crate::route::Route;
 pub use crate::runtime::Runtime;

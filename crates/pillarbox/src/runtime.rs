@@ -86,8 +86,12 @@ pub enum StartError {
 impl Runtime {
     /// Begins to describe a runtime for this outbox.
     pub fn builder<S: ?Sized>(outbox: &Outbox<S>) -> RuntimeBuilder {
+        Self::builder_of(outbox.hub())
+    }
+
+    pub(crate) fn builder_of(hub: &Arc<Hub>) -> RuntimeBuilder {
         let mut builder = RuntimeBuilder::new();
-        builder.hub = Some(Arc::clone(outbox.hub()));
+        builder.hub = Some(Arc::clone(hub));
         builder
     }
 

@@ -37,6 +37,10 @@ impl<S: Transactional> Tx<S> {
         Self { store, tx, handover }
     }
 
+    pub(crate) fn inner_mut(&mut self) -> &mut S::Transaction {
+        &mut self.tx
+    }
+
     /// The database's own connection, inside the transaction.
     ///
     /// Messages that must vanish when a savepoint is rolled back are enqueued through that savepoint, with

@@ -12,7 +12,7 @@ use pillarbox::prelude::{
     Context, Failure, Message, MessageId, Meta, Outbox, OutboxAdmin, Raw, SchemaPolicy, StoreOptions, TypeName,
 };
 use pillarbox::store::Placement;
-use pillarbox::{StoreError, Transactional};
+use pillarbox::{StoreError, WithInbox};
 use pillarbox_core::admin::{MessageName, StoredMessage};
 use tempfile::TempDir;
 use tokio::sync::mpsc;
@@ -20,13 +20,13 @@ use tokio::sync::mpsc;
 use super::support::{attempts, on_stage, quiet, stage};
 
 /// A store that the scenarios run on.
-trait Backend: 'static {
-    type Store: Transactional + OutboxAdmin;
+pub(crate) trait Backend: 'static {
+    type Store: WithInbox + OutboxAdmin;
 
     fn open(options: StoreOptions, folder: &Path) -> impl Future<Output = Result<Self::Store, StoreError>>;
 }
 
-struct Memory;
+pub(crate) struct Memory;
 
 impl Backend for Memory {
     type Store = pillarbox_testing::MemoryStore;
@@ -36,7 +36,7 @@ impl Backend for Memory {
     }
 }
 
-struct Sqlite;
+pub(crate) struct Sqlite;
 
 impl Backend for Sqlite {
     type Store = pillarbox::sqlite::SqliteStore;
@@ -47,7 +47,7 @@ impl Backend for Sqlite {
 }
 
 #[cfg(feature = "postgres")]
-struct Postgres;
+pub(crate) struct Postgres;
 
 #[cfg(feature = "postgres")]
 impl Backend for Postgres {
@@ -59,7 +59,7 @@ impl Backend for Postgres {
 }
 
 #[cfg(feature = "mysql")]
-struct Mysql;
+pub(crate) struct Mysql;
 
 #[cfg(feature = "mysql")]
 impl Backend for Mysql {
@@ -75,7 +75,7 @@ fn url(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run `cargo xtask test`"))
 }
 
-async fn outbox<B: Backend>() -> (Outbox<B::Store>, TempDir) {
+pub(crate) async fn outbox<B: Backend>() -> (Outbox<B::Store>, TempDir) {
     let schema = format!("r_{}", &MessageId::new().as_uuid().simple().to_string()[16..]);
     let naming = Naming::new(schema, "outbox").unwrap();
     let options = StoreOptions { naming, schema: SchemaPolicy::Deploy, ..StoreOptions::default() };

@@ -6,6 +6,7 @@ mod acceptance;
 mod crowd;
 mod dispatch;
 mod hot_path;
+mod inbox;
 mod inline;
 mod leases;
 mod outage;

@@ -1,0 +1,216 @@
+//! The inbox as a program holds it: messages that come in take effect once.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pillarbox_core::lease::Lease;
+use pillarbox_core::store::CONFLICT_RETRIES_MAX;
+use pillarbox_core::{CommitError, ErrorKind, OwnerToken, StoreError};
+
+pub use pillarbox_core::inbox::*;
+
+use crate::builder::RuntimeBuilder;
+use crate::hot_path::Hub;
+use crate::outbox::Outbox;
+use crate::runtime::Runtime;
+use crate::tx::Tx;
+
+/// The inbox beside an [`Outbox`], in the same database. Cheap to clone.
+///
+/// There are two ways to take a message in:
+///
+/// - [`consume`](Self::consume) handles it here and now: the record that it came, your own changes and the messages that you
+///   enqueue are committed together.
+/// - [`receive`](Self::receive) stores it; the handlers of a [`runtime`](Self::runtime) get it, with retries.
+///
+/// ```
+/// # #[cfg(feature = "sqlite")] {
+/// use pillarbox::prelude::*;
+///
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let url = format!("sqlite:{}", folder.path().join("shop.db").display());
+/// let outbox = Outbox::sqlite(&url).await?;
+/// # sqlx::query("create table invoices (id integer primary key, paid integer)").execute(outbox.store().pool()).await?;
+/// let inbox = outbox.inbox().await?;
+/// for _ in 0..2 {
+///     // The sender delivers it twice.
+///     let consumed = inbox
+///         .consume(Receipt::new("stripe", "evt_1"), async |tx| {
+///             sqlx::query("insert into invoices (id, paid) values (1, 1)").execute(tx.conn()).await?;
+///             tx.enqueue(Message::new("invoice.paid", "1")).await?;
+///             Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
+///         })
+///         .await?;
+///     println!("{consumed:?}"); // Done(()), then Duplicate
+/// }
+/// # assert_eq!(outbox.store().overview().await?.total().pending, 1);
+/// # Ok(())
+/// # }
+/// # }
+/// ```
+pub struct Inbox<S: WithInbox> {
+    outbox: Outbox<S>,
+    ledger: Arc<S::Inbox>,
+    hub: Arc<Hub>,
+}
+
+/// How a delivery ended that did not fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Consumed<T> {
+    /// It took effect now, and this is what the handler answered.
+    Done(T),
+    /// It had taken effect before. Acknowledge it to its sender.
+    Duplicate,
+    /// Somebody else is at it: it waits in the queue, or another consumer holds its lease. Let the sender come again.
+    InProgress,
+}
+
+/// Why a delivery had no effect. Nothing of it is in the database, unless its commit ended unknown.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConsumeError<E> {
+    /// The handler gave up; its changes were rolled back.
+    #[error("the handler failed: {0}")]
+    Handler(E),
+    /// The store refused, or was away.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The transaction was not committed, or nobody knows. A redelivery finds out: it is a duplicate if it was.
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+}
+
+impl<S: WithInbox> Outbox<S> {
+    /// Opens the inbox beside this outbox, with the settings of the contract, and deploys its tables if the outbox does.
+    pub async fn inbox(&self) -> Result<Inbox<S>, StoreError> {
+        self.inbox_with(InboxOptions::default()).await
+    }
+
+    /// Like [`inbox`](Self::inbox), with settings of your own.
+    pub async fn inbox_with(&self, options: InboxOptions) -> Result<Inbox<S>, StoreError> {
+        let ledger = Arc::new(self.store().inbox(options).await?);
+        let hub = Hub::new(ledger.queue());
+        Ok(Inbox { outbox: self.clone(), ledger, hub })
+    }
+}
+
+impl<S: WithInbox> Inbox<S> {
+    /// The store's half: duplicate checks, marks, records, purges.
+    pub fn store(&self) -> &Arc<S::Inbox> {
+        &self.ledger
+    }
+
+    /// Handles a message unless it has taken effect already.
+    ///
+    /// The record of the message comes first in the transaction, so of two deliveries at the same moment the second waits
+    /// until the first has ended. When the handler fails, everything is rolled back and the next delivery tries again.
+    ///
+    /// Nothing in this database takes effect twice. What the handler does outside of it, such as a call to another service,
+    /// is repeated when the transaction is rolled back or its commit is lost: put such things into messages.
+    pub async fn consume<T, E>(
+        &self,
+        receipt: Receipt,
+        handler: impl AsyncFnOnce(&mut Tx<S>) -> Result<T, E>,
+    ) -> Result<Consumed<T>, ConsumeError<E>> {
+        self.consume_under(&receipt, None, handler).await
+    }
+
+    /// Like [`consume`](Self::consume), for handlers that take long: a lease that is committed beforehand tells others that
+    /// somebody is at it, so that they neither wait nor do the work in vain.
+    ///
+    /// A handler that outlives its lease may run beside another one; only one of the two is committed. When this process
+    /// dies, the next delivery has to wait until the lease has run out.
+    pub async fn consume_leased<T, E>(
+        &self,
+        receipt: Receipt,
+        lease: Duration,
+        handler: impl AsyncFnOnce(&mut Tx<S>) -> Result<T, E>,
+    ) -> Result<Consumed<T>, ConsumeError<E>> {
+        receipt.check().map_err(StoreError::from)?;
+        let lease = Lease::new(OwnerToken::new(), lease).map_err(StoreError::from)?;
+        match self.ledger.lease(&receipt, lease).await? {
+            Registered::Duplicate => return Ok(Consumed::Duplicate),
+            Registered::InProgress => return Ok(Consumed::InProgress),
+            Registered::New => {}
+        }
+        let consumed = self.consume_under(&receipt, Some(lease), handler).await;
+        if consumed.is_err() {
+            // What is not given back runs out.
+            let _ = self.ledger.release(&receipt, lease).await;
+        }
+        consumed
+    }
+
+    async fn consume_under<T, E>(
+        &self,
+        receipt: &Receipt,
+        lease: Option<Lease>,
+        handler: impl AsyncFnOnce(&mut Tx<S>) -> Result<T, E>,
+    ) -> Result<Consumed<T>, ConsumeError<E>> {
+        receipt.check().map_err(StoreError::from)?;
+        let mut tx = match self.begin_registered(receipt, lease).await? {
+            Consumed::Done(tx) => tx,
+            Consumed::Duplicate => return Ok(Consumed::Duplicate),
+            Consumed::InProgress => return Ok(Consumed::InProgress),
+        };
+        match handler(&mut tx).await {
+            Ok(answer) => {
+                tx.commit().await?;
+                Ok(Consumed::Done(answer))
+            }
+            Err(error) => {
+                // A rollback that fails is one all the same: the connection goes with it.
+                let _ = tx.rollback().await;
+                Err(ConsumeError::Handler(error))
+            }
+        }
+    }
+
+    /// A transaction in which the receipt is registered; begun again when the database says that another was faster.
+    async fn begin_registered(&self, receipt: &Receipt, lease: Option<Lease>) -> Result<Consumed<Tx<S>>, StoreError> {
+        let mut tries = 0;
+        loop {
+            let mut tx = self.outbox.begin().await?;
+            let registered = self.ledger.register_under(tx.inner_mut(), receipt, lease).await;
+            let registered = match registered {
+                Ok(Registered::New) => return Ok(Consumed::Done(tx)),
+                other => other,
+            };
+            let _ = tx.rollback().await;
+            match registered {
+                Ok(Registered::InProgress) => return Ok(Consumed::InProgress),
+                Ok(_) => return Ok(Consumed::Duplicate),
+                Err(error) if error.kind() == ErrorKind::Conflict && tries < CONFLICT_RETRIES_MAX => tries += 1,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Stores messages for the handlers of a [`runtime`](Self::runtime), in a transaction of its own: all or none. Once this
+    /// returns they may be acknowledged to their sender.
+    pub async fn receive(&self, incoming: &[Incoming]) -> Result<Vec<Received>, StoreError> {
+        let received = self.ledger.receive(incoming).await?;
+        self.hub.nudge();
+        Ok(received)
+    }
+
+    /// Begins to describe a runtime that handles what was received; everything about it is as for an outbox.
+    pub fn runtime(&self) -> RuntimeBuilder {
+        Runtime::builder_of(&self.hub)
+    }
+}
+
+impl<S: WithInbox> Clone for Inbox<S> {
+    fn clone(&self) -> Self {
+        Self { outbox: self.outbox.clone(), ledger: Arc::clone(&self.ledger), hub: Arc::clone(&self.hub) }
+    }
+}
+
+impl<S: WithInbox> fmt::Debug for Inbox<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inbox").field("store", self.ledger.id()).finish_non_exhaustive()
+    }
+}
