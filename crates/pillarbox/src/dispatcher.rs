@@ -10,7 +10,7 @@ use pillarbox_core::lease::{Held, Lease};
 use pillarbox_core::outbox::{Settled, Verdict};
 use pillarbox_core::retry::RetryPolicy;
 use pillarbox_core::store::Claimed;
-use pillarbox_core::{AttemptEnd, Invalid, Message, OutboxStore, OwnerToken, decide};
+use pillarbox_core::{AttemptEnd, InboxStore, Invalid, Message, OutboxStore, OwnerToken, decide};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -19,6 +19,7 @@ use crate::clock::{Clock, Tick, dice};
 use crate::config::UnknownTopics;
 use crate::context::{Context, Delivery};
 use crate::flight::{Flight, Flights};
+use crate::hot_path::Hub;
 use crate::pauses::RoutePauses;
 use crate::plan::{Plan, PlannedRoute, RouteHandler};
 use crate::queue::{Lane, Path, Queue};
@@ -34,6 +35,8 @@ const LEFT_DELAY: Duration = Duration::from_secs(30);
 /// What all tasks of one runtime share.
 pub(crate) struct Engine {
     pub(crate) store: Arc<dyn OutboxStore>,
+    /// Where the store is the queue of an inbox.
+    pub(crate) ledger: Option<Arc<dyn InboxStore>>,
     pub(crate) owner: OwnerToken,
     pub(crate) plan: Plan,
     pub(crate) clock: Clock,
@@ -52,7 +55,7 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    pub(crate) fn new(store: Arc<dyn OutboxStore>, plan: Plan) -> Self {
+    pub(crate) fn new(hub: &Hub, plan: Plan) -> Self {
         let config = &plan.config;
         let lane = |route: &PlannedRoute| match (&route.handler, route.concurrency_max) {
             (RouteHandler::One(_), None) => Lane::Shared,
@@ -80,7 +83,8 @@ impl Engine {
             schedule: Mutex::new(Schedule::new(timing)),
             loops: Notify::new(),
             is_closing: AtomicBool::new(false),
-            store,
+            store: Arc::clone(&hub.store),
+            ledger: hub.ledger.clone(),
             plan,
         }
     }

@@ -7,7 +7,7 @@ use pillarbox_core::lease::{Held, Lease};
 use pillarbox_core::message::When;
 use pillarbox_core::outbox::Verdict;
 use pillarbox_core::store::{Enqueued, Placement, Settlement};
-use pillarbox_core::{Message, OutboxStore, StoreError};
+use pillarbox_core::{InboxStore, Message, OutboxStore, StoreError};
 
 use crate::clock::Tick;
 use crate::context::{Context, Delivery};
@@ -23,6 +23,8 @@ use crate::telemetry::Telemetry;
 #[derive(Debug)]
 pub(crate) struct Hub {
     pub(crate) store: Arc<dyn OutboxStore>,
+    /// Where the store is the queue of an inbox.
+    pub(crate) ledger: Option<Arc<dyn InboxStore>>,
     pub(crate) others: Arc<Others>,
     pub(crate) telemetry: Telemetry,
     engine: RwLock<Option<Arc<Engine>>>,
@@ -30,8 +32,17 @@ pub(crate) struct Hub {
 
 impl Hub {
     pub(crate) fn new(store: Arc<dyn OutboxStore>) -> Arc<Self> {
+        Arc::new(Self::of(store, None))
+    }
+
+    /// The hub of an inbox's queue.
+    pub(crate) fn of_inbox(ledger: Arc<dyn InboxStore>) -> Arc<Self> {
+        Arc::new(Self::of(ledger.queue(), Some(ledger)))
+    }
+
+    fn of(store: Arc<dyn OutboxStore>, ledger: Option<Arc<dyn InboxStore>>) -> Self {
         let telemetry = Telemetry::new(store.id());
-        Arc::new(Self { others: Others::new(Arc::clone(&store)), store, telemetry, engine: RwLock::new(None) })
+        Self { others: Others::new(Arc::clone(&store)), store, ledger, telemetry, engine: RwLock::new(None) }
     }
 
     pub(crate) fn engine(&self) -> Option<Arc<Engine>> {

@@ -47,7 +47,10 @@ impl Engine {
     pub(crate) async fn purge(&self) -> Result<(), StoreError> {
         let limit = PurgeLimit::default();
         for _ in 0..PURGES_MAX {
-            let count = self.store.purge(limit).await?;
+            let count = match &self.ledger {
+                Some(ledger) => ledger.purge(limit).await?,
+                None => self.store.purge(limit).await?,
+            };
             if count > 0 {
                 self.telemetry().purged(count);
             }

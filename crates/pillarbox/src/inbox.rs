@@ -92,7 +92,7 @@ impl<S: WithInbox> Outbox<S> {
     /// Like [`inbox`](Self::inbox), with settings of your own.
     pub async fn inbox_with(&self, options: InboxOptions) -> Result<Inbox<S>, StoreError> {
         let ledger = Arc::new(self.store().inbox(options).await?);
-        let hub = Hub::new(ledger.queue());
+        let hub = Hub::of_inbox(Arc::clone(&ledger) as Arc<dyn InboxStore>);
         Ok(Inbox { outbox: self.clone(), ledger, hub })
     }
 }
@@ -200,6 +200,17 @@ impl<S: WithInbox> Inbox<S> {
     /// Begins to describe a runtime that handles what was received; everything about it is as for an outbox.
     pub fn runtime(&self) -> RuntimeBuilder {
         Runtime::builder_of(&self.hub)
+    }
+}
+
+/// Deliveries are stored, and the handlers of this process are woken.
+#[cfg(feature = "webhook")]
+#[async_trait::async_trait]
+impl<S: WithInbox> pillarbox_webhook::Accept for Inbox<S> {
+    async fn accept(&self, incoming: Incoming) -> Result<pillarbox_webhook::Accepted, pillarbox_webhook::AcceptError> {
+        let accepted = pillarbox_webhook::Accept::accept(&self.ledger, incoming).await?;
+        self.hub.nudge();
+        Ok(accepted)
     }
 }
 

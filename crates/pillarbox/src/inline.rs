@@ -42,7 +42,7 @@ impl RuntimeBuilder {
     pub fn inline(mut self) -> Result<Inline, StartError> {
         let hub = self.hub.take().ok_or(StartError::NoOutbox)?;
         let plan = self.into_plan(hub.store.id().clone())?;
-        Ok(Inline { engine: Arc::new(Engine::new(Arc::clone(&hub.store), plan)) })
+        Ok(Inline { engine: Arc::new(Engine::new(&hub, plan)) })
     }
 }
 

@@ -61,7 +61,7 @@
 //! # Features
 //!
 //! `sqlite` (on unless switched off), `postgres`, `mysql`: one per backend, each with its driver. `metrics` (on unless
-//! switched off): counters, gauges and histograms through the facade of that name.
+//! switched off): counters, gauges and histograms through the facade of that name. `webhook`: signed webhooks into the inbox.
 //!
 //! What a new backend needs beyond this is in `pillarbox-core`, and the suite that proves it in `pillarbox-testing`.
 
@@ -145,6 +145,8 @@ pub use pillarbox_mysql as mysql;
 pub use pillarbox_postgres as postgres;
 #[cfg(feature = "sqlite")]
 pub use pillarbox_sqlite as sqlite;
+#[cfg(feature = "webhook")]
+pub use pillarbox_webhook as webhook;
 
 /// Compiles and runs what the README shows.
 #[cfg(all(doctest, feature = "sqlite"))]

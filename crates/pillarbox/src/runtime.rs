@@ -145,7 +145,7 @@ impl RuntimeBuilder {
         let hub = self.hub.take().ok_or(StartError::NoOutbox)?;
         let plan = self.into_plan(hub.store.id().clone())?;
         let handle = Handle::try_current().map_err(|_| StartError::NoTokio)?;
-        let engine = Arc::new(Engine::new(Arc::clone(&hub.store), plan));
+        let engine = Arc::new(Engine::new(&hub, plan));
         hub.attach(&engine)?;
         let inner = Inner {
             engine,
