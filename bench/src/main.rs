@@ -5,6 +5,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program that prints its result")]
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot go on should stop loudly")]
 
+mod inbox;
 mod mysql;
 mod postgres;
 mod report;
@@ -51,6 +52,8 @@ enum What {
     Store,
     /// The runtime beside the store, and beside writers without an outbox.
     Runtime,
+    /// The inbox beside the same transactions without one.
+    Inbox,
     /// The other process of a measurement across processes; started by it.
     #[value(hide = true)]
     Worker,
@@ -71,6 +74,7 @@ async fn main() {
     let mut report = Report::only(arguments.only.clone());
     match arguments.what {
         What::Worker => return runtime::work().await,
+        What::Inbox => inbox::measure(scale, wanted, &mut report).await,
         What::Runtime => runtime::measure(scale, wanted, &mut report).await,
         What::Store => {
             if wanted(Db::Postgres) {

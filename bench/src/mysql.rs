@@ -75,6 +75,10 @@ impl Outbox {
         let store = MysqlStore::with_pool(pool.clone(), options).await.unwrap();
         Self { store, pool, prefix, first_id: Arc::new(AtomicU64::new(1)) }
     }
+
+    pub(crate) fn into_store(self) -> MysqlStore {
+        self.store
+    }
 }
 
 impl Backend for Outbox {

@@ -106,7 +106,7 @@ pub async fn a_done_message_is_not_queued_again<H: Harness>() {
     assert!(claim(&*inbox.queue(), OwnerToken::new(), 10).await.is_empty());
 }
 
-/// A message with a due time ahead waits for it; one in the past is ready at once. IBX-023, IBX-024.
+/// A message with a due time ahead waits for it; one in the past is ready at once. IBX-023, IBX-032, IBX-024.
 pub async fn a_due_time_is_waited_for<H: Harness>() {
     let h = start::<H>().await;
     let inbox = h.inbox().await;
