@@ -126,7 +126,7 @@ async fn a_senseless_receipt_is_refused<B: Backend>() {
         })
         .await;
     let Err(ConsumeError::Store(error)) = refused else { panic!("{refused:?}") };
-    let fields: Vec<_> = error.problems().iter().map(|problem| problem.field()).collect();
+    let fields: Vec<_> = error.problems().iter().map(pillarbox::Problem::field).collect();
     assert_eq!(fields, ["source", "message_id"]);
     assert!(has_run.try_recv().is_err());
 }
