@@ -61,6 +61,15 @@ pub trait SchemaAdmin: Send + Sync {
     /// Compares the tables with what this program needs; changes nothing.
     async fn check_schema(&self) -> Result<SchemaStatus, StoreError>;
 
+    /// What is done about the tables when a store is opened: as the policy says.
+    async fn apply_policy(&self, policy: SchemaPolicy) -> Result<(), StoreError> {
+        match policy {
+            SchemaPolicy::Deploy => self.deploy_schema().await.map(drop),
+            SchemaPolicy::Check => self.check_schema().await?.require_current(),
+            SchemaPolicy::Assume => Ok(()),
+        }
+    }
+
     /// Everything that a deployment would run on an empty database, to be read and run by a DBA.
     fn schema_script(&self) -> String;
 }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pillarbox_core::floor::Floor;
-use pillarbox_core::schema::SchemaPolicy;
 use pillarbox_core::store::{CONFLICT_RETRIES_MAX, StoreOptions};
 use pillarbox_core::{ErrorKind, SchemaAdmin as _, StoreError, StoreId};
 use sqlx::mysql::{MySqlConnectOptions, MySqlPool, MySqlPoolOptions, MySqlRow};
@@ -70,11 +69,7 @@ impl MysqlStore {
         let sql = Statements::new(&options.naming);
         let (floor, spares) = (Floor::default(), Spares::default());
         let store = Self { inner: Arc::new(Inner { pool, id, options, sql, server, floor, spares }) };
-        match store.inner.options.schema {
-            SchemaPolicy::Deploy => drop(store.deploy_schema().await?),
-            SchemaPolicy::Check => store.check_schema().await?.require_current()?,
-            SchemaPolicy::Assume => {}
-        }
+        store.apply_policy(store.inner.options.schema).await?;
         Ok(store)
     }
 

@@ -11,7 +11,7 @@ use pillarbox_core::inbox::{
 };
 use pillarbox_core::lease::Lease;
 use pillarbox_core::retention::PurgeLimit;
-use pillarbox_core::schema::{SchemaPolicy, SchemaStatus};
+use pillarbox_core::schema::SchemaStatus;
 use pillarbox_core::store::{BoxFuture, CONFLICT_RETRIES_MAX};
 use pillarbox_core::{OutboxAdmin, OutboxStore, SchemaAdmin, StoreError, StoreId};
 use sqlx::{PgConnection, Postgres, Transaction};
@@ -45,11 +45,7 @@ impl WithInbox for PostgresStore {
             let remember = queue.retention.keeps_for().unwrap_or_default();
             let id = queue.store_id.clone().unwrap_or_else(|| self.name().clone());
             let inbox = PostgresInbox { queue: self.beside(id, queue), sql, remember };
-            match policy {
-                SchemaPolicy::Deploy => drop(inbox.deploy_schema().await?),
-                SchemaPolicy::Check => inbox.check_schema().await?.require_current()?,
-                SchemaPolicy::Assume => {}
-            }
+            inbox.apply_policy(policy).await?;
             Ok(inbox)
         })
     }

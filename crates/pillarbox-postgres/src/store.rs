@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use pillarbox_core::floor::Floor;
-use pillarbox_core::schema::{SchemaAdmin, SchemaPolicy};
+use pillarbox_core::schema::SchemaAdmin;
 use pillarbox_core::store::{CONFLICT_RETRIES_MAX, StoreOptions};
 use pillarbox_core::{Fence, StoreError, StoreId};
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgPoolOptions, PgRow};
@@ -53,7 +53,7 @@ impl PostgresStore {
     /// Uses a pool that exists already, and deploys or checks the tables as the options say.
     pub async fn with_pool(pool: PgPool, options: StoreOptions) -> Result<Self, StoreError> {
         let store = Self::lazily(pool, options)?;
-        store.prepare_schema().await?;
+        store.apply_policy(store.inner.options.schema).await?;
         Ok(store)
     }
 
@@ -64,7 +64,7 @@ impl PostgresStore {
     pub async fn behind_pooler(pool: PgPool, options: StoreOptions) -> Result<Self, StoreError> {
         let store = Self::lazily(pool, options)?;
         store.inner.behind_pooler.store(true, Ordering::Relaxed);
-        store.prepare_schema().await?;
+        store.apply_policy(store.inner.options.schema).await?;
         Ok(store)
     }
 
@@ -77,14 +77,6 @@ impl PostgresStore {
         let sql = Sql::new(&options.naming);
         let behind_pooler = AtomicBool::new(false);
         Ok(Self { inner: Arc::new(Inner { id, pool, options, sql, floor: Floor::default(), behind_pooler }) })
-    }
-
-    async fn prepare_schema(&self) -> Result<(), StoreError> {
-        match self.inner.options.schema {
-            SchemaPolicy::Deploy => self.deploy_schema().await.map(drop),
-            SchemaPolicy::Check => self.check_schema().await?.require_current(),
-            SchemaPolicy::Assume => Ok(()),
-        }
     }
 
     /// The same store with connections of its own, which are opened on the runtime that needs them first.

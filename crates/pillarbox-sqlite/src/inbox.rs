@@ -11,7 +11,7 @@ use pillarbox_core::inbox::{
 };
 use pillarbox_core::lease::Lease;
 use pillarbox_core::retention::PurgeLimit;
-use pillarbox_core::schema::{SchemaPolicy, SchemaStatus};
+use pillarbox_core::schema::SchemaStatus;
 use pillarbox_core::store::{BoxFuture, Enqueue};
 use pillarbox_core::{OutboxAdmin, OutboxStore, SchemaAdmin, StoreError, StoreId};
 use sqlx::{Sqlite, SqliteConnection, Transaction};
@@ -45,11 +45,7 @@ impl WithInbox for SqliteStore {
             let remember = queue.retention.keeps_for().unwrap_or_default();
             let id = queue.store_id.clone().unwrap_or_else(|| self.inner.id.clone());
             let inbox = SqliteInbox { queue: self.beside(id, queue), sql, remember };
-            match policy {
-                SchemaPolicy::Deploy => drop(inbox.deploy_schema().await?),
-                SchemaPolicy::Check => inbox.check_schema().await?.require_current()?,
-                SchemaPolicy::Assume => {}
-            }
+            inbox.apply_policy(policy).await?;
             Ok(inbox)
         })
     }

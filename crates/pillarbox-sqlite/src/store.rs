@@ -6,7 +6,6 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pillarbox_core::schema::SchemaPolicy;
 use pillarbox_core::store::{BoxFuture, StoreOptions};
 use pillarbox_core::{SchemaAdmin, StoreError, StoreId};
 use sqlx::pool::PoolConnection;
@@ -135,11 +134,7 @@ impl SqliteStore {
         let policy = options.schema;
         let turns = Arc::new(Semaphore::new(1));
         let store = Self { inner: Arc::new(Inner { id, options, sql, pool, writer, turns }) };
-        match policy {
-            SchemaPolicy::Deploy => drop(store.deploy_schema().await?),
-            SchemaPolicy::Check => store.check_schema().await?.require_current()?,
-            SchemaPolicy::Assume => {}
-        }
+        store.apply_policy(policy).await?;
         Ok(store)
     }
 

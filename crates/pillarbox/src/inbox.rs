@@ -129,7 +129,6 @@ impl<S: WithInbox> Inbox<S> {
         lease: Duration,
         handler: impl AsyncFnOnce(&mut Tx<S>) -> Result<T, E>,
     ) -> Result<Consumed<T>, ConsumeError<E>> {
-        receipt.check().map_err(StoreError::from)?;
         let lease = Lease::new(OwnerToken::new(), lease).map_err(StoreError::from)?;
         match self.ledger.lease(&receipt, lease).await? {
             Registered::Duplicate => return Ok(Consumed::Duplicate),

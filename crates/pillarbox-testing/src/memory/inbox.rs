@@ -11,7 +11,7 @@ use pillarbox_core::inbox::{
 };
 use pillarbox_core::lease::Lease;
 use pillarbox_core::retention::PurgeLimit;
-use pillarbox_core::schema::{SchemaPolicy, SchemaStatus};
+use pillarbox_core::schema::SchemaStatus;
 use pillarbox_core::store::{BoxFuture, Enqueue};
 use pillarbox_core::{OutboxAdmin, OutboxStore, SchemaAdmin, StoreError, StoreId};
 use tokio::sync::OwnedMutexGuard;
@@ -35,11 +35,7 @@ impl WithInbox for MemoryStore {
             let queue = options.queue_options(self.options(), self.id())?;
             let (policy, remember) = (queue.schema, queue.retention.keeps_for().unwrap_or_default());
             let inbox = MemoryInbox { queue: MemoryStore::on(self.database().clone(), queue), remember };
-            match policy {
-                SchemaPolicy::Deploy => drop(inbox.deploy_schema().await?),
-                SchemaPolicy::Check => inbox.check_schema().await?.require_current()?,
-                SchemaPolicy::Assume => {}
-            }
+            inbox.apply_policy(policy).await?;
             Ok(inbox)
         })
     }
