@@ -6,13 +6,13 @@ use std::time::Duration;
 use pillarbox_core::lease::Claim;
 use pillarbox_core::message::Message;
 use pillarbox_core::store::{Enqueue, Settlement};
-use pillarbox_core::{OutboxStore, OwnerToken};
+use pillarbox_core::{OutboxStore, OwnerToken, Transactional};
 
 use crate::subject::{BATCH, ENQUEUE_BATCH, Subject, TOPIC, payload};
 
 /// What a backend adds: a user's transaction, and a way to empty its tables.
 pub(crate) trait Backend: Clone + Send + Sync + 'static {
-    type Store: OutboxStore + Clone;
+    type Store: Transactional + Clone;
     type Connection: Send;
 
     fn store(&self) -> &Self::Store;

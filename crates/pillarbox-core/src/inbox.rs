@@ -141,6 +141,9 @@ pub trait WithInbox: Transactional {
 
     /// Opens the inbox beside this store, in the same schema and through the same connections.
     fn inbox(&self, options: InboxOptions) -> BoxFuture<'_, Result<Self::Inbox, StoreError>>;
+
+    /// The queue of an inbox as a store of this type, for verdicts inside of transactions.
+    fn queue_of(inbox: &Self::Inbox) -> Self;
 }
 
 /// What a delivery found when it asked.

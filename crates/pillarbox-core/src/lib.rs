@@ -23,6 +23,7 @@
 //! | [`store`] | the seam that every backend fills, with its contract |
 //! | [`admin`] | the seam for the operator |
 //! | [`schema`] | the seam for deploying and checking tables |
+//! | [`subscription`] | the seam for messages that a broker delivers |
 //! | [`transaction`] | the seam for transactions that a store begins for its user |
 //! | [`inbox`] | the seam of the inbox, its receipts, and what another delivery of a message does |
 //! | [`wake`] | the seam for wake-ups between processes |
@@ -44,6 +45,7 @@ pub mod retry;
 pub mod route;
 pub mod schema;
 pub mod store;
+pub mod subscription;
 pub mod transaction;
 pub mod wake;
 
@@ -56,5 +58,6 @@ pub use outbox::{AttemptEnd, Settled, State, Verdict, decide};
 pub use problem::{Invalid, Problem};
 pub use schema::SchemaAdmin;
 pub use store::{EnqueueIn, OutboxStore};
-pub use transaction::{CommitError, StoreTransaction, Transactional};
+pub use subscription::{BrokerError, Delivered, Intaken, Subscription};
+pub use transaction::{CommitError, Isolation, Savepoint, StoreTransaction, Transactional};
 pub use wake::Wakeups;

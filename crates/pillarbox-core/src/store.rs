@@ -30,6 +30,7 @@ use crate::problem::{Invalid, Problem};
 use crate::retention::{PurgeLimit, Retention};
 use crate::retry::LOST_LEASES_MAX;
 use crate::schema::SchemaPolicy;
+use crate::transaction::Isolation;
 use crate::wake::Wakeups;
 
 mod enqueue;
@@ -312,6 +313,8 @@ pub struct StoreOptions {
     /// Skipping what was claimed keeps claims fast while somebody holds an old snapshot open. The price: a message that
     /// another instance gave back, or whose lease ran out, may wait this much longer.
     pub rescan_interval: Duration,
+    /// The isolation level of transactions that the store begins for its user.
+    pub isolation: Isolation,
 }
 
 impl StoreOptions {
@@ -331,6 +334,7 @@ impl Default for StoreOptions {
             lost_leases_max: LOST_LEASES_MAX,
             schema: SchemaPolicy::default(),
             rescan_interval: Duration::from_secs(2),
+            isolation: Isolation::default(),
         }
     }
 }
@@ -402,6 +406,19 @@ impl<'a, T> GuardPlan<'a, T> {
     }
 }
 
+impl GuardPlan<'_, Settlement> {
+    /// The lowest row that can be claimed again at once when these verdicts are applied.
+    pub fn given_back(&self) -> Option<WorkId> {
+        let is_back = |verdict: &Verdict| match verdict {
+            Verdict::Ack | Verdict::Fail { .. } => false,
+            // Databases count microseconds.
+            Verdict::Abandon { .. } | Verdict::Release { .. } => verdict.delay() < Duration::from_micros(1),
+        };
+        let back = self.rows.iter().find(|settlement| is_back(&settlement.verdict));
+        back.map(|settlement| settlement.held.work_id)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -419,6 +436,21 @@ mod tests {
         assert_eq!(sent, [1, 2, 3]);
         use Settled::{Applied, LeaseLost};
         assert_eq!(plan.answers([1, 3].map(WorkId::from_i64)), [Applied, Applied, LeaseLost, LeaseLost]);
+    }
+
+    #[test]
+    fn what_is_given_back_at_once_is_known() {
+        let given_back = |verdicts: [Verdict; 2]| {
+            let [first, second] = verdicts;
+            let asked = [(2, first), (1, second)].map(|(id, verdict)| Settlement { held: held(id), verdict });
+            GuardPlan::new(&asked, |settlement| settlement.held).unwrap().given_back().map(WorkId::as_i64)
+        };
+        let abandon = |delay| Verdict::Abandon { delay, reason: String::new() };
+        let release = Verdict::Release { delay: Duration::ZERO };
+        assert_eq!(given_back([Verdict::Ack, Verdict::Fail { reason: String::new() }]), None);
+        assert_eq!(given_back([abandon(Duration::from_micros(1)), Verdict::Ack]), None);
+        assert_eq!(given_back([abandon(Duration::from_nanos(999)), Verdict::Ack]), Some(2));
+        assert_eq!(given_back([abandon(Duration::ZERO), release]), Some(1));
     }
 
     #[test]

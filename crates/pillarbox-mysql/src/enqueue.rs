@@ -417,10 +417,25 @@ fn row_count(message_count: usize) -> usize {
 const TRANSACTION_GUARD: &str = "IF(@@in_transaction = 1, ?, (SELECT 1 UNION SELECT 2))";
 
 /// The same for bytes.
-const TWO_BYTES_OUTSIDE: &str = "IF(@@in_transaction = 1, ?, (SELECT x'00' UNION SELECT x'01'))";
+pub(crate) const TWO_BYTES_OUTSIDE: &str = "IF(@@in_transaction = 1, ?, (SELECT x'00' UNION SELECT x'01'))";
 
 /// The same for the only row of an insert: there the server refuses NULL in any sql_mode.
 pub(crate) const NULL_OUTSIDE: &str = "IF(@@in_transaction = 1, ?, NULL)";
+
+/// Lets a statement fail outside a transaction: by what takes the place of its `? /*guard*/`, or, on MySQL, which has no variable
+/// to ask, by a call that comes first.
+pub(crate) async fn guard_first(
+    inner: &Inner,
+    connection: &mut MySqlConnection,
+    statement: &str,
+    guard: &str,
+) -> Result<String, sqlx::Error> {
+    if inner.server.is_mariadb {
+        return Ok(with_literal(statement, "? /*guard*/", guard));
+    }
+    sqlx::raw_sql(AssertSqlSafe(inner.sql.enqueue_guard.as_str())).execute(connection).await?;
+    Ok(with_literal(statement, "? /*guard*/", "?"))
+}
 
 /// The insert with so many rows.
 fn insert_statement(inner: &Inner, count: usize) -> String {

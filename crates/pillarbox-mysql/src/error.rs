@@ -50,6 +50,11 @@ pub(crate) fn no_transaction() -> StoreError {
     )
 }
 
+/// As [`store_error`], for a savepoint: one that is not there went with its transaction.
+pub(crate) fn savepoint_error(error: sqlx::Error) -> StoreError {
+    if number(&error) == Some(1305) { no_transaction() } else { store_error(error) }
+}
+
 /// Whether the connection itself is spoiled: somebody left a transaction open on it.
 pub(crate) fn is_dirty_connection(error: &sqlx::Error) -> bool {
     number(error) == Some(1568)

@@ -28,7 +28,7 @@ mod ledger;
 
 use ledger::Taking;
 
-/// An inbox in a PostgreSQL database, beside the outbox whose connections it shares. Clones share everything.
+/// An inbox in a MySQL or MariaDB database, beside the outbox whose connections it shares. Clones share everything.
 #[derive(Clone)]
 pub struct MysqlInbox {
     queue: MysqlStore,
@@ -49,6 +49,10 @@ impl WithInbox for MysqlStore {
             inbox.apply_policy(policy).await?;
             Ok(inbox)
         })
+    }
+
+    fn queue_of(inbox: &MysqlInbox) -> Self {
+        inbox.queue.clone()
     }
 }
 

@@ -12,10 +12,12 @@ use pillarbox_core::store::{
 };
 use pillarbox_core::{OwnerToken, Settled, StoreError, StoreId, Verdict, WorkId};
 use serde_json::json;
-use sqlx::mysql::MySqlRow;
+use sqlx::mysql::{MySql, MySqlArguments, MySqlRow};
+use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Connection as _, MySqlConnection};
 
-use crate::enqueue::{duration_micros, insert};
+use crate::enqueue::{TWO_BYTES_OUTSIDE, duration_micros, guard_first, insert};
+use crate::error::store_error;
 use crate::row::{answers, claimed, get};
 use crate::sql::{LIST_MAX, guarded, with_literal, with_number, with_owner};
 use crate::store::MysqlStore;
@@ -63,7 +65,8 @@ impl OutboxStore for MysqlStore {
             Some(held) => self.transact(packed(self.ack_statements(owner, &held), self.script_bytes_max())).await?,
             None => self.settle_bound(owner, &plan, None).await?,
         };
-        self.read_settled(&plan, &rows)
+        self.inner.floor.given_back(plan.given_back());
+        Ok(plan.answers(applied(&rows)?))
     }
 
     async fn exchange(&self, settlements: &[Settlement], claim: Claim) -> Result<Exchanged, StoreError> {
@@ -79,8 +82,8 @@ impl OutboxStore for MysqlStore {
             None => self.settle_bound(owner, &plan, Some((&claim, floor))).await?,
         };
         let claimed = self.read_claim(&rows, &claim)?;
-        let settled = self.read_settled(&plan, &rows)?;
-        Ok(Exchanged { settled, claimed })
+        self.inner.floor.given_back(plan.given_back());
+        Ok(Exchanged { settled: plan.answers(applied(&rows)?), claimed })
     }
 
     async fn renew(&self, owner: OwnerToken, held: &[Held], lease: Duration) -> Result<Vec<Settled>, StoreError> {
@@ -128,6 +131,32 @@ impl OutboxStore for MysqlStore {
 }
 
 impl MysqlStore {
+    /// Applies verdicts through a connection that is inside a transaction, in as many round trips as outside of one.
+    ///
+    /// Refused when the server has ended the transaction behind our back: the verdicts would stand alone (H9).
+    pub(crate) async fn settle_on(
+        &self,
+        tx: &mut MySqlConnection,
+        owner: OwnerToken,
+        plan: &GuardPlan<'_, Settlement>,
+    ) -> Result<Vec<Settled>, StoreError> {
+        let inner = &self.inner;
+        let mut rows = Vec::new();
+        if let Some(held) = acks(plan) {
+            let mut statements = self.ack_statements(owner, &held);
+            statements.insert(0, inner.sql.enqueue_guard.clone());
+            for script in packed(statements, self.script_bytes_max()) {
+                rows.extend(sqlx::raw_sql(AssertSqlSafe(script)).fetch_all(&mut *tx).await.map_err(store_error)?);
+            }
+        } else {
+            let statement = guard_first(inner, tx, &inner.sql.settle_rows_part, TWO_BYTES_OUTSIDE).await;
+            let statement = statement.map_err(store_error)?;
+            inner.spares.prepare(&inner.pool.connect_options(), tx, &statement).await.map_err(store_error)?;
+            rows = send_parts(tx, &statement, owner, &self.verdicts(plan)).await.map_err(store_error)?;
+        }
+        Ok(plan.answers(applied(&rows)?))
+    }
+
     fn claim_statement(&self, claim: &Claim, floor: i64) -> String {
         let sql = with_owner(&self.inner.sql.claim, claim.owner());
         let sql = with_number(&sql, "0 /*fence*/", claim.lease().fence().as_i64());
@@ -185,13 +214,10 @@ impl MysqlStore {
         next: Option<&Next>,
     ) -> Result<Vec<MySqlRow>, sqlx::Error> {
         let sql = &self.inner.sql;
-        let query = |sql: &str, part: &str| {
-            sqlx::query(AssertSqlSafe(sql)).bind(owner.as_uuid()).bind(part.as_bytes().to_vec())
-        };
         match (parts, next) {
-            ([part], None) => query(&sql.settle_rows, part).fetch_all(connection).await,
+            ([_], None) => send_parts(connection, &sql.settle_rows, owner, parts).await,
             ([part], Some(next)) => {
-                query(&sql.exchange, part)
+                part_query(&sql.exchange, owner, part)
                     .bind(next.fence)
                     .bind(next.lease)
                     .bind(next.limit)
@@ -202,10 +228,7 @@ impl MysqlStore {
             }
             (parts, next) => {
                 let mut tx = connection.begin_with(AssertSqlSafe(sql.begin.as_str())).await?;
-                let mut rows = Vec::new();
-                for part in parts {
-                    rows.extend(query(&sql.settle_rows_part, part).fetch_all(&mut *tx).await?);
-                }
+                let mut rows = send_parts(&mut tx, &sql.settle_rows_part, owner, parts).await?;
                 if let Some(next) = next {
                     let claim = AssertSqlSafe(next.statement.as_str());
                     rows.extend(sqlx::raw_sql(claim).fetch_all(&mut *tx).await?);
@@ -256,16 +279,6 @@ impl MysqlStore {
         Ok(taken)
     }
 
-    fn read_settled(&self, plan: &GuardPlan<'_, Settlement>, rows: &[MySqlRow]) -> Result<Vec<Settled>, StoreError> {
-        let given_back = plan.rows().iter().find(|settlement| {
-            let verdict = &settlement.verdict;
-            matches!(verdict, Verdict::Abandon { .. } | Verdict::Release { .. })
-                && duration_micros(verdict.delay()) == 0
-        });
-        self.inner.floor.given_back(given_back.map(|settlement| settlement.held.work_id));
-        Ok(plan.answers(applied(rows)?))
-    }
-
     fn lost_leases_max(&self) -> i64 {
         i64::from(self.inner.options.lost_leases_max.min(i32::MAX.unsigned_abs()))
     }
@@ -274,6 +287,23 @@ impl MysqlStore {
     fn script_bytes_max(&self) -> usize {
         self.inner.server.packet_bytes_max / 2
     }
+}
+
+async fn send_parts(
+    connection: &mut MySqlConnection,
+    statement: &str,
+    owner: OwnerToken,
+    parts: &[String],
+) -> Result<Vec<MySqlRow>, sqlx::Error> {
+    let mut rows = Vec::new();
+    for part in parts {
+        rows.extend(part_query(statement, owner, part).fetch_all(&mut *connection).await?);
+    }
+    Ok(rows)
+}
+
+fn part_query(statement: &str, owner: OwnerToken, part: &str) -> Query<'static, MySql, MySqlArguments> {
+    sqlx::query(AssertSqlSafe(statement)).bind(owner.as_uuid()).bind(part.as_bytes().to_vec())
 }
 
 /// The claim that follows a settlement in the same round trip.

@@ -5,21 +5,30 @@ use std::future::Future;
 
 use pillarbox_core::lasting::Lasting;
 use pillarbox_core::lease::Lease;
-use pillarbox_core::store::{BoxFuture, CONFLICT_RETRIES_MAX, Enqueue, Enqueued};
+use pillarbox_core::store::{BoxFuture, CONFLICT_RETRIES_MAX, Enqueue, Enqueued, GuardPlan, Settlement};
+use pillarbox_core::transaction::Wholeness;
 use pillarbox_core::{
-    CommitError, ConsumeIn, EnqueueIn as _, Receipt, Registered, StoreError, StoreTransaction, Transactional,
+    CommitError, ConsumeIn, EnqueueIn as _, Isolation, OwnerToken, Receipt, Registered, Savepoint, Settled, StoreError,
+    StoreTransaction, Transactional, WorkId,
 };
 use sqlx::mysql::MySqlPool;
 use sqlx::{AssertSqlSafe, MySql, MySqlConnection, Row as _, Transaction};
 use tokio::runtime::Handle;
 
-use crate::error::{is_commit_unknown, is_dirty_connection, no_transaction, store_error};
+use crate::error::{is_commit_unknown, is_dirty_connection, no_transaction, savepoint_error, store_error};
 use crate::inbox::MysqlInbox;
 use crate::store::MysqlStore;
 
 /// The first statement fails on a pooled connection that somebody left inside a transaction. A plain beginning would commit
 /// that transaction.
-const BEGIN: &str = "SET TRANSACTION READ WRITE; START TRANSACTION";
+fn beginning(isolation: Isolation) -> String {
+    let level = isolation.as_sql().map(|level| format!("ISOLATION LEVEL {level}, ")).unwrap_or_default();
+    format!("SET TRANSACTION {level}READ WRITE; START TRANSACTION")
+}
+
+/// Tells whether a transaction was open, and commits it. The driver does not notice, and rolls back when it is done: the new
+/// transaction, in which nothing has happened, is there for that.
+const COMMIT: &str = "SELECT @@in_transaction; COMMIT AND CHAIN";
 
 /// A transaction on the store's database. Dropping it rolls back.
 ///
@@ -28,20 +37,21 @@ const BEGIN: &str = "SET TRANSACTION READ WRITE; START TRANSACTION";
 pub struct MysqlTransaction {
     tx: Transaction<'static, MySql>,
     store: MysqlStore,
-    /// Whether the server has accepted a statement of ours since the user had the connection. After a deadlock the server has
-    /// rolled back everything, and would answer a commit as if nothing had happened.
-    is_proven: bool,
+    /// After a deadlock the server has rolled back everything, and would answer a commit as if nothing had happened.
+    whole: Wholeness,
+    /// Rows that its commit makes claimable at once, and whose claims must look so far down.
+    given_back: Vec<(MysqlStore, WorkId)>,
 }
 
 impl Transactional for MysqlStore {
     type Transaction = MysqlTransaction;
 
-    fn begin(&self) -> BoxFuture<'_, Result<MysqlTransaction, StoreError>> {
+    fn begin_at(&self, isolation: Isolation) -> BoxFuture<'_, Result<MysqlTransaction, StoreError>> {
         let store = self.clone();
         // A begin() that is dropped half-way would leave an open transaction in the pool.
         Box::pin(lasting(async move {
-            let tx = begin_clean(&store.inner.pool, BEGIN).await?;
-            Ok(MysqlTransaction { tx, store, is_proven: true })
+            let tx = begin_clean(&store.inner.pool, &beginning(isolation)).await?;
+            Ok(MysqlTransaction { tx, store, whole: Wholeness::new(), given_back: Vec::new() })
         }))
     }
 }
@@ -50,7 +60,7 @@ impl StoreTransaction<MysqlStore> for MysqlTransaction {
     type Connection = MySqlConnection;
 
     fn connection(&mut self) -> &mut MySqlConnection {
-        self.is_proven = false;
+        self.whole = self.whole.doubted();
         &mut self.tx
     }
 
@@ -60,11 +70,42 @@ impl StoreTransaction<MysqlStore> for MysqlTransaction {
         enqueue: Enqueue<'a>,
     ) -> BoxFuture<'a, Result<Vec<Enqueued>, StoreError>> {
         Box::pin(async move {
-            let was_proven = std::mem::replace(&mut self.is_proven, false);
+            let before = self.whole;
+            self.whole = before.doubted();
             let enqueued = store.enqueue_in(&mut self.tx, enqueue).await?;
-            // Nothing is sent for an empty batch, and nothing is learned.
-            self.is_proven = was_proven || !enqueued.is_empty();
+            self.whole = before.proven(!enqueued.is_empty());
             Ok(enqueued)
+        })
+    }
+
+    fn settle<'a>(
+        &'a mut self,
+        store: &'a MysqlStore,
+        owner: OwnerToken,
+        settlements: &'a [Settlement],
+    ) -> BoxFuture<'a, Result<Vec<Settled>, StoreError>> {
+        Box::pin(async move {
+            let plan = GuardPlan::new(settlements, |settlement| settlement.held)?;
+            if plan.is_empty() {
+                return Ok(Vec::new());
+            }
+            let before = self.whole;
+            self.whole = before.opened();
+            let settled = store.settle_on(&mut self.tx, owner, &plan).await?;
+            self.whole = before.proven(true);
+            self.given_back.extend(plan.given_back().map(|row| (store.clone(), row)));
+            Ok(settled)
+        })
+    }
+
+    fn savepoint(&mut self, savepoint: Savepoint) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(async move {
+            let before = self.whole;
+            self.whole = before.during(savepoint);
+            let statement = sqlx::raw_sql(AssertSqlSafe(savepoint.to_sql()));
+            statement.execute(&mut *self.tx).await.map_err(savepoint_error)?;
+            self.whole = before.after(savepoint);
+            Ok(())
         })
     }
 
@@ -86,9 +127,9 @@ impl ConsumeIn<MysqlTransaction> for MysqlInbox {
     ) -> BoxFuture<'a, Result<Registered, StoreError>> {
         Box::pin(async move {
             receipt.check()?;
-            tx.is_proven = false;
+            tx.whole = tx.whole.doubted();
             let registered = self.register_under(&mut tx.tx, receipt, lease).await?;
-            tx.is_proven = true;
+            tx.whole = tx.whole.proven(true);
             Ok(registered)
         })
     }
@@ -96,37 +137,54 @@ impl ConsumeIn<MysqlTransaction> for MysqlInbox {
 
 impl MysqlTransaction {
     async fn end(mut self) -> Result<(), CommitError> {
-        if !self.is_proven
-            && let Err(error) = self.require_open().await
-        {
+        if let Some(torn) = self.whole.torn() {
+            let _ = self.tx.rollback().await;
+            return Err(CommitError::RolledBack(torn));
+        }
+        if self.whole.is_proven() {
+            // A connection that fails here is tested when it is dropped, and closed instead of pooled. What is still open on
+            // it is rolled back before.
+            self.tx.commit().await.map_err(not_committed)?;
+        } else if self.store.inner.server.is_mariadb {
+            self.end_asking().await?;
+        } else if let Err(error) = self.require_open().await {
             // No commit was sent. When the connection is gone, its transaction went with it.
             let _ = self.tx.rollback().await;
             return Err(CommitError::RolledBack(error));
+        } else {
+            self.tx.commit().await.map_err(not_committed)?;
         }
-        // A connection that fails here is tested when it is dropped, and closed instead of pooled. What is still open on it
-        // is rolled back before.
-        self.tx.commit().await.map_err(|error| match is_commit_unknown(&error) {
-            true => CommitError::Unknown(store_error(error)),
-            false => CommitError::RolledBack(store_error(error)),
-        })
+        for (store, row) in self.given_back {
+            store.inner.floor.given_back(Some(row));
+        }
+        Ok(())
+    }
+
+    /// Commits in one round trip, and learns whether there was something to commit.
+    async fn end_asking(&mut self) -> Result<(), CommitError> {
+        let asked = sqlx::raw_sql(COMMIT).fetch_all(&mut *self.tx).await.map_err(not_committed)?;
+        let was_open =
+            asked.first().map(|row| row.try_get_unchecked::<i64, _>(0)).transpose().map_err(not_committed)?;
+        if was_open == Some(1) { Ok(()) } else { Err(CommitError::RolledBack(no_transaction())) }
     }
 
     /// Asks the server, because the driver only counts what it was told.
     async fn require_open(&mut self) -> Result<(), StoreError> {
-        let inner = &self.store.inner;
-        if !inner.server.is_mariadb {
-            let guard = sqlx::raw_sql(AssertSqlSafe(inner.sql.enqueue_guard.as_str()));
-            return guard.execute(&mut *self.tx).await.map(drop).map_err(store_error);
-        }
-        let asked = sqlx::raw_sql("SELECT @@in_transaction").fetch_one(&mut *self.tx).await;
-        let is_open: i64 = asked.and_then(|row| row.try_get_unchecked(0)).map_err(store_error)?;
-        if is_open == 1 { Ok(()) } else { Err(no_transaction()) }
+        let guard = sqlx::raw_sql(AssertSqlSafe(self.store.inner.sql.enqueue_guard.as_str()));
+        guard.execute(&mut *self.tx).await.map(drop).map_err(store_error)
+    }
+}
+
+fn not_committed(error: sqlx::Error) -> CommitError {
+    match is_commit_unknown(&error) {
+        true => CommitError::Unknown(store_error(error)),
+        false => CommitError::RolledBack(store_error(error)),
     }
 }
 
 impl fmt::Debug for MysqlTransaction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MysqlTransaction").field("is_proven", &self.is_proven).finish_non_exhaustive()
+        f.debug_struct("MysqlTransaction").field("whole", &self.whole).finish_non_exhaustive()
     }
 }
 

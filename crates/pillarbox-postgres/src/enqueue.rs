@@ -12,7 +12,7 @@ use sqlx::postgres::PgRow;
 use sqlx::{Connection, Decode, PgConnection, Postgres, Row, Transaction, Type};
 use time::OffsetDateTime;
 
-use crate::error::{is_foreign_connection, store_error};
+use crate::error::store_error;
 use crate::sql::{Statement, UsedColumn};
 use crate::store::{PgQuery, PostgresStore};
 
@@ -90,10 +90,7 @@ pub(crate) async fn insert_all(
         let insert = Insert::of(store, chunk, &enqueue);
         let query = store.query(insert.statement(), |query| insert.bind(query));
         let rows = query.fetch_all(&mut *connection).await.map_err(store_error);
-        if rows.as_ref().is_err_and(is_foreign_connection) {
-            // This transaction is lost; the next one will be served.
-            store.notice_pooler();
-        }
+        store.notice_if_foreign(&rows);
         stored.extend(insert.stored(&rows?)?);
     }
     Ok(enqueue_answers(&enqueue, stored))

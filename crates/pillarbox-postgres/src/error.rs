@@ -51,6 +51,11 @@ pub(crate) fn is_commit_unknown(error: &sqlx::Error) -> bool {
     ends_session || database.code().starts_with("08") || database.code() == "40003"
 }
 
+/// Whether a commit found no open transaction.
+pub(crate) fn is_no_transaction(error: &sqlx::Error) -> bool {
+    error.as_database_error().is_some_and(|database| database.code().as_deref() == Some("25P01"))
+}
+
 fn from_code(code: &str, message: &str, table: Option<&str>, constraint: Option<&str>) -> StoreError {
     let error = match code {
         "40P01" | "40001" | "55P03" => StoreError::conflict("another session was faster, again and again"),

@@ -49,6 +49,10 @@ impl WithInbox for PostgresStore {
             Ok(inbox)
         })
     }
+
+    fn queue_of(inbox: &PostgresInbox) -> Self {
+        inbox.queue.clone()
+    }
 }
 
 #[async_trait]
@@ -161,10 +165,7 @@ impl ConsumeIn<PgConnection> for PostgresInbox {
             receipt.check()?;
             require_open(tx)?;
             let registered = self.take(tx, receipt, Taking::Done(lease)).await;
-            if registered.as_ref().is_err_and(is_foreign_connection) {
-                // This transaction is lost; the next one will be served.
-                self.queue.notice_pooler();
-            }
+            self.queue.notice_if_foreign(&registered);
             registered
         })
     }

@@ -12,10 +12,10 @@ use pillarbox_core::store::{
     Claimed, Enqueue, Enqueued, Exchanged, GuardPlan, OutboxStore, Reap, Reaped, Settlement, StoreOptions,
 };
 use pillarbox_core::{OwnerToken, StoreError, StoreId, Wakeups, WorkId};
-use sqlx::Row;
 use sqlx::postgres::PgRow;
+use sqlx::{PgConnection, Row};
 
-use crate::enqueue::{self, micros};
+use crate::enqueue::{self, micros, require_open};
 use crate::error::store_error;
 use crate::notify;
 use crate::row;
@@ -51,11 +51,9 @@ impl OutboxStore for PostgresStore {
             return Ok(Vec::new());
         }
         let columns = Verdicts::of(plan.rows());
-        let retention = retention_code(self.settings().retention);
-        let rows =
-            self.fetch(&self.sql().settle, |query| columns.bind(query).bind(owner.as_uuid()).bind(retention)).await?;
-        let applied = rows.first().map(|row| row.try_get(0)).transpose().map_err(store_error)?.flatten();
-        Ok(self.settled(&plan, applied))
+        let rows = self.fetch(&self.sql().settle, |query| self.bind_settle(query, &columns, owner)).await?;
+        self.floor().given_back(plan.given_back());
+        read_settled(&plan, &rows)
     }
 
     async fn exchange(&self, settlements: &[Settlement], claim: Claim) -> Result<Exchanged, StoreError> {
@@ -73,8 +71,8 @@ impl OutboxStore for PostgresStore {
             return Err(StoreError::unavailable("the database gave an answer without its first row"));
         };
         let claimed = self.read_claimed(claimed, claim)?;
-        let applied = row::settled(first)?;
-        Ok(Exchanged { settled: self.settled(&plan, applied), claimed })
+        self.floor().given_back(plan.given_back());
+        Ok(Exchanged { settled: answers(&plan, row::settled(first)?), claimed })
     }
 
     async fn renew(&self, owner: OwnerToken, held: &[Held], lease: Duration) -> Result<Vec<Settled>, StoreError> {
@@ -131,6 +129,25 @@ impl OutboxStore for PostgresStore {
 }
 
 impl PostgresStore {
+    /// Applies verdicts through a connection that is inside a transaction. What is given back can be claimed when that commits.
+    pub(crate) async fn settle_on(
+        &self,
+        tx: &mut PgConnection,
+        owner: OwnerToken,
+        plan: &GuardPlan<'_, Settlement>,
+    ) -> Result<Vec<Settled>, StoreError> {
+        require_open(tx)?;
+        let columns = Verdicts::of(plan.rows());
+        let query = self.query(&self.sql().settle, |query| self.bind_settle(query, &columns, owner));
+        let rows = query.fetch_all(tx).await.map_err(store_error);
+        self.notice_if_foreign(&rows);
+        read_settled(plan, &rows?)
+    }
+
+    fn bind_settle(&self, query: PgQuery, columns: &Verdicts<'_>, owner: OwnerToken) -> PgQuery {
+        columns.bind(query).bind(owner.as_uuid()).bind(retention_code(self.settings().retention))
+    }
+
     fn bind_claim(&self, query: PgQuery, claim: Claim, start: i64) -> PgQuery {
         query
             .bind(claim.owner().as_uuid())
@@ -149,20 +166,19 @@ impl PostgresStore {
         self.floor().claimed(claimed.last().map(|last| last.held.work_id), full);
         Ok(claimed)
     }
-
-    /// The database answers the rows that changed, or nothing when all did.
-    fn settled(&self, plan: &GuardPlan<'_, Settlement>, applied: Option<Vec<i64>>) -> Vec<Settled> {
-        let back = plan.rows().iter().find(|settlement| is_back_at_once(&settlement.verdict));
-        self.floor().given_back(back.map(|settlement| settlement.held.work_id));
-        match applied {
-            Some(applied) => plan.answers(applied.into_iter().map(WorkId::from_i64)),
-            None => plan.all_applied(),
-        }
-    }
 }
 
-fn is_back_at_once(verdict: &Verdict) -> bool {
-    matches!(verdict, Verdict::Abandon { .. } | Verdict::Release { .. }) && verdict.delay() < Duration::from_micros(1)
+fn read_settled(plan: &GuardPlan<'_, Settlement>, rows: &[PgRow]) -> Result<Vec<Settled>, StoreError> {
+    let applied = rows.first().map(|row| row.try_get(0)).transpose().map_err(store_error)?;
+    Ok(answers(plan, applied.flatten()))
+}
+
+/// The database answers the rows that changed, or nothing when all did.
+fn answers(plan: &GuardPlan<'_, Settlement>, applied: Option<Vec<i64>>) -> Vec<Settled> {
+    match applied {
+        Some(applied) => plan.answers(applied.into_iter().map(WorkId::from_i64)),
+        None => plan.all_applied(),
+    }
 }
 
 /// Settlements as columns.

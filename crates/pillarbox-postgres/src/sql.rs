@@ -49,6 +49,7 @@ pub(crate) struct Sql {
 pub(crate) struct InboxSql {
     pub(crate) see: Statement,
     pub(crate) register: Statement,
+    pub(crate) register_new: Statement,
     pub(crate) place: Statement,
     pub(crate) release: Statement,
     pub(crate) set: Statement,
@@ -168,6 +169,7 @@ impl InboxSql {
         Self {
             see: planned!(once, naming, "inbox_see"),
             register: planned!(once, naming, "inbox_register"),
+            register_new: planned!(once, naming, "inbox_register_new"),
             place: planned!(anew, naming, "inbox_place"),
             release: planned!(anew, naming, "inbox_release"),
             set: planned!(anew, naming, "inbox_set"),

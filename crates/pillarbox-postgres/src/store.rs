@@ -178,6 +178,13 @@ impl PostgresStore {
         Ok(self.fetch(statement, bind).await?.len() as u64)
     }
 
+    /// Looks what became of a statement in somebody's transaction. It is lost with the statement; the next one will be served.
+    pub(crate) fn notice_if_foreign<T>(&self, answer: &Result<T, StoreError>) {
+        if answer.as_ref().is_err_and(is_foreign_connection) {
+            self.notice_pooler();
+        }
+    }
+
     /// Goes on without named statements: something swaps the connections under them.
     pub(crate) fn notice_pooler(&self) {
         if !self.inner.behind_pooler.swap(true, Ordering::Relaxed) {

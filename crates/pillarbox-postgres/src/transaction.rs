@@ -5,40 +5,49 @@ use std::future::Future;
 
 use pillarbox_core::lasting::Lasting;
 use pillarbox_core::lease::Lease;
-use pillarbox_core::store::{BoxFuture, Enqueue, Enqueued};
+use pillarbox_core::store::{BoxFuture, Enqueue, Enqueued, GuardPlan, Settlement};
+use pillarbox_core::transaction::Wholeness;
 use pillarbox_core::{
-    CommitError, ConsumeIn, EnqueueIn, Receipt, Registered, StoreError, StoreTransaction, Transactional,
+    CommitError, ConsumeIn, EnqueueIn, Isolation, OwnerToken, Receipt, Registered, Savepoint, Settled, StoreError,
+    StoreTransaction, Transactional, WorkId,
 };
-use sqlx::{PgConnection, Postgres, Row, Transaction};
+use sqlx::{AssertSqlSafe, PgConnection, Postgres, Transaction};
 use tokio::runtime::Handle;
 
-use crate::error::{is_commit_unknown, store_error};
+use crate::error::{is_commit_unknown, is_no_transaction, store_error};
 use crate::inbox::PostgresInbox;
 use crate::store::PostgresStore;
 
-/// Fails in a transaction that an error has aborted, and answers false where none is open: only inside a transaction does
-/// the clock of the transaction lie behind that of the statement.
-const PROOF: &str = "SELECT pg_catalog.transaction_timestamp() <> pg_catalog.statement_timestamp()";
+/// Commits in one round trip, or tells that there is nothing to commit: in a transaction that an error has aborted the first
+/// statement fails, and where none is open the second one. The driver does not notice this commit, and rolls back when it is
+/// done: the new transaction, in which nothing has happened, is there for that.
+const COMMIT: &str = "SELECT; COMMIT AND CHAIN";
 
 /// A transaction on the store's database. Dropping it rolls back.
 ///
 /// Commit and roll back through it, not by statements on its connection.
 pub struct PostgresTransaction {
     tx: Transaction<'static, Postgres>,
-    /// Whether the server has accepted a statement of ours since the user had the connection. PostgreSQL answers the commit
-    /// of an aborted transaction with a silent rollback, which the driver does not tell from a commit.
-    is_proven: bool,
+    /// PostgreSQL answers the commit of an aborted transaction with a silent rollback, which the driver does not tell from a
+    /// commit.
+    whole: Wholeness,
+    /// Rows that its commit makes claimable at once, and whose claims must look so far down.
+    given_back: Vec<(PostgresStore, WorkId)>,
 }
 
 impl Transactional for PostgresStore {
     type Transaction = PostgresTransaction;
 
-    fn begin(&self) -> BoxFuture<'_, Result<PostgresTransaction, StoreError>> {
+    fn begin_at(&self, isolation: Isolation) -> BoxFuture<'_, Result<PostgresTransaction, StoreError>> {
         let pool = self.pool().clone();
         // A begin() that is dropped half-way would leave an open transaction in the pool.
         Box::pin(lasting(async move {
-            let tx = pool.begin().await.map_err(store_error)?;
-            Ok(PostgresTransaction { tx, is_proven: true })
+            let tx = match isolation.as_sql() {
+                Some(level) => pool.begin_with(AssertSqlSafe(format!("BEGIN ISOLATION LEVEL {level}"))).await,
+                None => pool.begin().await,
+            };
+            let tx = tx.map_err(store_error)?;
+            Ok(PostgresTransaction { tx, whole: Wholeness::new(), given_back: Vec::new() })
         }))
     }
 }
@@ -47,7 +56,7 @@ impl StoreTransaction<PostgresStore> for PostgresTransaction {
     type Connection = PgConnection;
 
     fn connection(&mut self) -> &mut PgConnection {
-        self.is_proven = false;
+        self.whole = self.whole.doubted();
         &mut self.tx
     }
 
@@ -57,11 +66,42 @@ impl StoreTransaction<PostgresStore> for PostgresTransaction {
         enqueue: Enqueue<'a>,
     ) -> BoxFuture<'a, Result<Vec<Enqueued>, StoreError>> {
         Box::pin(async move {
-            let was_proven = std::mem::replace(&mut self.is_proven, false);
+            let before = self.whole;
+            self.whole = before.doubted();
             let enqueued = store.enqueue_in(&mut self.tx, enqueue).await?;
-            // Nothing is sent for an empty batch, and nothing is learned.
-            self.is_proven = was_proven || !enqueued.is_empty();
+            self.whole = before.proven(!enqueued.is_empty());
             Ok(enqueued)
+        })
+    }
+
+    fn settle<'a>(
+        &'a mut self,
+        store: &'a PostgresStore,
+        owner: OwnerToken,
+        settlements: &'a [Settlement],
+    ) -> BoxFuture<'a, Result<Vec<Settled>, StoreError>> {
+        Box::pin(async move {
+            let plan = GuardPlan::new(settlements, |settlement| settlement.held)?;
+            if plan.is_empty() {
+                return Ok(Vec::new());
+            }
+            let before = self.whole;
+            self.whole = before.opened();
+            let settled = store.settle_on(&mut self.tx, owner, &plan).await?;
+            self.whole = before.proven(true);
+            self.given_back.extend(plan.given_back().map(|row| (store.clone(), row)));
+            Ok(settled)
+        })
+    }
+
+    fn savepoint(&mut self, savepoint: Savepoint) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(async move {
+            let before = self.whole;
+            self.whole = before.during(savepoint);
+            let statement = sqlx::raw_sql(AssertSqlSafe(savepoint.to_sql()));
+            statement.execute(&mut *self.tx).await.map_err(store_error)?;
+            self.whole = before.after(savepoint);
+            Ok(())
         })
     }
 
@@ -83,9 +123,9 @@ impl ConsumeIn<PostgresTransaction> for PostgresInbox {
     ) -> BoxFuture<'a, Result<Registered, StoreError>> {
         Box::pin(async move {
             receipt.check()?;
-            tx.is_proven = false;
+            tx.whole = tx.whole.doubted();
             let registered = self.register_under(&mut tx.tx, receipt, lease).await?;
-            tx.is_proven = true;
+            tx.whole = tx.whole.proven(true);
             Ok(registered)
         })
     }
@@ -93,33 +133,31 @@ impl ConsumeIn<PostgresTransaction> for PostgresInbox {
 
 impl PostgresTransaction {
     async fn end(mut self) -> Result<(), CommitError> {
-        if !self.is_proven {
-            match self.is_open().await {
-                Ok(true) => {}
-                Ok(false) => return Err(CommitError::Unknown(ended_by_hand())),
-                Err(error) => {
-                    // No commit was sent. When the connection is gone, its transaction went with it.
-                    let _ = self.tx.rollback().await;
-                    return Err(CommitError::RolledBack(store_error(error)));
-                }
-            }
+        if let Some(torn) = self.whole.torn() {
+            let _ = self.tx.rollback().await;
+            return Err(CommitError::RolledBack(torn));
         }
+        let committed = if self.whole.is_proven() {
+            self.tx.commit().await
+        } else {
+            sqlx::raw_sql(COMMIT).execute(&mut *self.tx).await.map(drop)
+        };
         // A connection that fails here is tested when it is dropped, and closed instead of pooled.
-        self.tx.commit().await.map_err(|error| match is_commit_unknown(&error) {
-            true => CommitError::Unknown(store_error(error)),
-            false => CommitError::RolledBack(store_error(error)),
-        })
-    }
-
-    /// Asks the server, by a statement of its own, which a pooler takes as well.
-    async fn is_open(&mut self) -> Result<bool, sqlx::Error> {
-        sqlx::raw_sql(PROOF).fetch_one(&mut *self.tx).await?.try_get(0)
+        committed.map_err(|error| match error {
+            error if is_no_transaction(&error) => CommitError::Unknown(ended_by_hand()),
+            error if is_commit_unknown(&error) => CommitError::Unknown(store_error(error)),
+            error => CommitError::RolledBack(store_error(error)),
+        })?;
+        for (store, row) in self.given_back {
+            store.floor().given_back(Some(row));
+        }
+        Ok(())
     }
 }
 
 impl fmt::Debug for PostgresTransaction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PostgresTransaction").field("is_proven", &self.is_proven).finish_non_exhaustive()
+        f.debug_struct("PostgresTransaction").field("whole", &self.whole).finish_non_exhaustive()
     }
 }
 

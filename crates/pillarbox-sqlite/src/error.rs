@@ -43,6 +43,12 @@ pub(crate) fn is_inside_transaction(error: &sqlx::Error) -> bool {
     code_of(database.as_ref()) == ERROR && database.message().contains("within a transaction")
 }
 
+/// Whether a `COMMIT` was refused because no transaction is open.
+pub(crate) fn is_outside_transaction(error: &sqlx::Error) -> bool {
+    let sqlx::Error::Database(database) = error else { return false };
+    code_of(database.as_ref()) == ERROR && database.message().contains("no transaction is active")
+}
+
 /// Whether another connection held a lock for longer than the busy timeout, or where none applies.
 pub(crate) fn is_busy(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(|database| matches!(code_of(database) & 0xff, BUSY | LOCKED))

@@ -25,7 +25,7 @@ use crate::store::SqliteStore;
 
 mod ledger;
 
-use ledger::{Answer, Taking, mark_within, named, receive_one, see, take};
+use ledger::{Answer, Taking, mark_within, named, receive_one, see, take, take_new};
 
 /// An inbox in an SQLite file, beside the outbox whose connections it shares. Clones share everything.
 #[derive(Clone)]
@@ -48,6 +48,10 @@ impl WithInbox for SqliteStore {
             inbox.apply_policy(policy).await?;
             Ok(inbox)
         })
+    }
+
+    fn queue_of(inbox: &SqliteInbox) -> Self {
+        inbox.queue.clone()
     }
 }
 
@@ -196,8 +200,24 @@ impl ConsumeIn<SqliteConnection> for SqliteInbox {
         Box::pin(async move {
             receipt.check()?;
             require_open(tx).await?;
-            self.registered(take(&self.sql, tx, receipt, Taking::Done(lease)).await?, receipt)
+            self.register_within(tx, receipt, lease).await
         })
+    }
+}
+
+impl SqliteInbox {
+    /// Registers a receipt on a connection that is known to be inside a transaction.
+    pub(crate) async fn register_within(
+        &self,
+        tx: &mut SqliteConnection,
+        receipt: &Receipt,
+        lease: Option<Lease>,
+    ) -> Result<Registered, StoreError> {
+        // Most messages are consumed when they come for the first time, without a lease.
+        if lease.is_none() && take_new(&self.sql, tx, receipt).await? {
+            return Ok(Registered::New);
+        }
+        self.registered(take(&self.sql, tx, receipt, Taking::Done(lease)).await?, receipt)
     }
 }
 

@@ -14,10 +14,10 @@ use pillarbox_core::{OwnerToken, Settled, StoreError, StoreId, Verdict, WorkId};
 use serde_json::json;
 use sqlx::{SqlStr, SqliteConnection};
 
-use crate::enqueue::enqueue_within;
+use crate::enqueue::{enqueue_within, require_open};
 use crate::error::store_error;
 use crate::row::{self, claimed, id_list, id_map, micros, work_id};
-use crate::store::{Inner, SqliteStore};
+use crate::store::{Inner, SqliteStore, at_now};
 
 #[async_trait]
 impl OutboxStore for SqliteStore {
@@ -53,9 +53,7 @@ impl OutboxStore for SqliteStore {
             return Ok(Vec::new());
         }
         let sorted = Sorted::new(owner, &plan, self.inner.options.retention);
-        let applied = self
-            .write_at_now(move |inner, tx, now| Box::pin(async move { sorted.apply(inner, tx, now).await }))
-            .await?;
+        let applied = self.write_at_now(move |inner, tx, now| Box::pin(sorted.apply(inner, tx, now))).await?;
         Ok(plan.answers(applied))
     }
 
@@ -144,6 +142,21 @@ impl OutboxStore for SqliteStore {
 
     async fn detached(&self) -> Result<Arc<dyn OutboxStore>, StoreError> {
         Ok(Arc::new(self.with_own_pool()))
+    }
+}
+
+impl SqliteStore {
+    /// Applies verdicts through a connection that is inside a transaction.
+    pub(crate) async fn settle_on(
+        &self,
+        tx: &mut SqliteConnection,
+        owner: OwnerToken,
+        plan: &GuardPlan<'_, Settlement>,
+    ) -> Result<Vec<Settled>, StoreError> {
+        require_open(tx).await?;
+        let sorted = Sorted::new(owner, plan, self.inner.options.retention);
+        let applied = at_now(&self.inner, tx, move |inner, tx, now| Box::pin(sorted.apply(inner, tx, now))).await?;
+        Ok(plan.answers(applied))
     }
 }
 

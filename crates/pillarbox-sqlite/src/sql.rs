@@ -90,7 +90,7 @@ macro_rules! inbox_statements {
 }
 
 inbox_statements! {
-    see register release set leave_live leave_shelf bury_live bury get mismatches purge purge_look
+    see register register_new release set leave_live leave_shelf bury_live bury get mismatches purge purge_look
 }
 
 /// What a statement for messages without due time and expiry is for.

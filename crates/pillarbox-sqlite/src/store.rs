@@ -185,17 +185,7 @@ impl SqliteStore {
             + Send
             + 'static,
     {
-        self.write(move |inner, tx| {
-            Box::pin(async move {
-                let row = sqlx::query(inner.sql.now.clone()).fetch_one(&mut *tx).await.map_err(store_error)?;
-                let (now, changes): (i64, i64) = (row::get(&row, 0)?, row::get(&row, 1)?);
-                let done = work(inner, tx, now).await?;
-                let tick = sqlx::query(inner.sql.tick.clone()).bind(now).bind(changes);
-                tick.execute(&mut *tx).await.map_err(store_error)?;
-                Ok(done)
-            })
-        })
-        .await
+        self.write(move |inner, tx| Box::pin(at_now(inner, tx, work))).await
     }
 
     /// Runs `work` in a transaction that holds the write lock from its beginning, and commits it.
@@ -252,6 +242,19 @@ pub(crate) async fn is_really_open(connection: &mut SqliteConnection) -> Result<
         Err(error) if is_inside_transaction(&error) => Ok(true),
         Err(error) => Err(store_error(error)),
     }
+}
+
+/// Runs `work` at the database's now, inside a transaction, and remembers that time if anything was written.
+pub(crate) async fn at_now<T, W>(inner: &Inner, tx: &mut SqliteConnection, work: W) -> Result<T, StoreError>
+where
+    W: for<'c> FnOnce(&'c Inner, &'c mut SqliteConnection, i64) -> BoxFuture<'c, Result<T, StoreError>>,
+{
+    let row = sqlx::query(inner.sql.now.clone()).fetch_one(&mut *tx).await.map_err(store_error)?;
+    let (now, changes): (i64, i64) = (row::get(&row, 0)?, row::get(&row, 1)?);
+    let done = work(inner, tx, now).await?;
+    let tick = sqlx::query(inner.sql.tick.clone()).bind(now).bind(changes);
+    tick.execute(tx).await.map_err(store_error)?;
+    Ok(done)
 }
 
 /// One more connection to the same file, for writing.

@@ -7,29 +7,35 @@ use std::time::{Duration, Instant};
 
 use pillarbox_core::lasting::Lasting;
 use pillarbox_core::lease::Lease;
-use pillarbox_core::store::{BoxFuture, Enqueue, Enqueued};
+use pillarbox_core::store::{BoxFuture, Enqueue, Enqueued, GuardPlan, Settlement};
+use pillarbox_core::transaction::Wholeness;
 use pillarbox_core::{
-    CommitError, ConsumeIn, EnqueueIn, Receipt, Registered, StoreError, StoreTransaction, Transactional,
+    CommitError, ConsumeIn, EnqueueIn, Isolation, OwnerToken, Receipt, Registered, Savepoint, Settled, StoreError,
+    StoreTransaction, Transactional,
 };
-use sqlx::{Connection, Sqlite, SqliteConnection, SqlitePool, Transaction};
+use sqlx::{AssertSqlSafe, Connection, Sqlite, SqliteConnection, SqlitePool, Transaction};
 use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::error::{is_busy, is_commit_unknown, store_error};
+use crate::error::{is_busy, is_commit_unknown, is_outside_transaction, store_error};
 use crate::inbox::SqliteInbox;
 use crate::store::{BUSY_TIMEOUT, Inner, POOL_MAX, SqliteStore, is_really_open, roll_back};
 
+/// Commits, or fails where no transaction is open. The driver does not notice this commit, and rolls back when it is done: the
+/// new transaction, which takes no lock, is there for that.
+const COMMIT: &str = "COMMIT; BEGIN";
+
 /// A transaction on the store's database, which holds the write lock from its beginning. Dropping it rolls back.
 ///
-/// Commit and roll back through it, not by statements on its connection. A database in memory has one connection only:
+/// Always serializable: it is the only one that writes, and it has seen everything that was written before. Commit and
+/// roll back through it, not by statements on its connection. A database in memory has one connection only:
 /// there, the store's own calls wait until the transaction has ended, and report
 /// [`Unavailable`](pillarbox_core::ErrorKind::Unavailable) when that takes too long.
 pub struct SqliteTransaction {
     /// None once it has been ended.
     open: Option<Open>,
-    /// Whether SQLite has accepted a statement of ours since the user had the connection. After some errors it rolls back
-    /// by itself, and the driver does not notice.
-    is_proven: bool,
+    /// After some errors SQLite rolls back by itself, and the driver does not notice.
+    whole: Wholeness,
 }
 
 struct Open {
@@ -40,10 +46,12 @@ struct Open {
 impl Transactional for SqliteStore {
     type Transaction = SqliteTransaction;
 
-    fn begin(&self) -> BoxFuture<'_, Result<SqliteTransaction, StoreError>> {
+    fn begin_at(&self, _: Isolation) -> BoxFuture<'_, Result<SqliteTransaction, StoreError>> {
         let inner = Arc::clone(&self.inner);
         // A begin() that is dropped half-way must not leave a transaction behind.
-        Box::pin(lasting(async move { Ok(SqliteTransaction { open: Some(begin(&inner).await?), is_proven: true }) }))
+        Box::pin(lasting(
+            async move { Ok(SqliteTransaction { open: Some(begin(&inner).await?), whole: Wholeness::new() }) },
+        ))
     }
 }
 
@@ -51,7 +59,7 @@ impl StoreTransaction<SqliteStore> for SqliteTransaction {
     type Connection = SqliteConnection;
 
     fn connection(&mut self) -> &mut SqliteConnection {
-        self.is_proven = false;
+        self.whole = self.whole.doubted();
         self.tx()
     }
 
@@ -61,18 +69,52 @@ impl StoreTransaction<SqliteStore> for SqliteTransaction {
         enqueue: Enqueue<'a>,
     ) -> BoxFuture<'a, Result<Vec<Enqueued>, StoreError>> {
         Box::pin(async move {
-            let was_proven = std::mem::replace(&mut self.is_proven, false);
+            let before = self.whole;
+            self.whole = before.doubted();
             let enqueued = store.enqueue_in(self.tx(), enqueue).await?;
-            // Nothing is sent for an empty batch, and nothing is learned.
-            self.is_proven = was_proven || !enqueued.is_empty();
+            self.whole = before.proven(!enqueued.is_empty());
             Ok(enqueued)
+        })
+    }
+
+    fn settle<'a>(
+        &'a mut self,
+        store: &'a SqliteStore,
+        owner: OwnerToken,
+        settlements: &'a [Settlement],
+    ) -> BoxFuture<'a, Result<Vec<Settled>, StoreError>> {
+        Box::pin(async move {
+            let plan = GuardPlan::new(settlements, |settlement| settlement.held)?;
+            if plan.is_empty() {
+                return Ok(Vec::new());
+            }
+            let before = self.whole;
+            self.whole = before.opened();
+            let settled = store.settle_on(self.tx(), owner, &plan).await?;
+            self.whole = before.proven(true);
+            Ok(settled)
+        })
+    }
+
+    fn savepoint(&mut self, savepoint: Savepoint) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(async move {
+            let before = self.whole;
+            self.whole = before.during(savepoint);
+            // Outside of a transaction a savepoint would begin one, and hide that what came before is gone.
+            if !before.is_proven() && !is_really_open(self.tx()).await? {
+                return Err(rolled_back_before());
+            }
+            let statement = sqlx::raw_sql(AssertSqlSafe(savepoint.to_sql()));
+            statement.execute(&mut **self.tx()).await.map_err(store_error)?;
+            self.whole = before.after(savepoint);
+            Ok(())
         })
     }
 
     fn commit(mut self) -> BoxFuture<'static, Result<(), CommitError>> {
         Box::pin(lasting(async move {
             let Some(open) = self.open.take() else { return Ok(()) };
-            commit(open, self.is_proven).await
+            commit(open, self.whole).await
         }))
     }
 
@@ -93,9 +135,14 @@ impl ConsumeIn<SqliteTransaction> for SqliteInbox {
     ) -> BoxFuture<'a, Result<Registered, StoreError>> {
         Box::pin(async move {
             receipt.check()?;
-            tx.is_proven = false;
-            let registered = self.register_under(tx.tx(), receipt, lease).await?;
-            tx.is_proven = true;
+            let before = tx.whole;
+            tx.whole = before.doubted();
+            let registered = if before.is_proven() {
+                self.register_within(tx.tx(), receipt, lease).await?
+            } else {
+                self.register_under(tx.tx(), receipt, lease).await?
+            };
+            tx.whole = before.proven(true);
             Ok(registered)
         })
     }
@@ -123,7 +170,7 @@ impl Drop for SqliteTransaction {
 
 impl fmt::Debug for SqliteTransaction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SqliteTransaction").field("is_proven", &self.is_proven).finish_non_exhaustive()
+        f.debug_struct("SqliteTransaction").field("whole", &self.whole).finish_non_exhaustive()
     }
 }
 
@@ -151,17 +198,27 @@ async fn begin(inner: &Inner) -> Result<Open, StoreError> {
     }
 }
 
-async fn commit(mut open: Open, is_proven: bool) -> Result<(), CommitError> {
-    let is_open = if is_proven { Ok(true) } else { is_really_open(&mut open.tx).await };
-    if !matches!(is_open, Ok(true)) {
+async fn commit(mut open: Open, whole: Wholeness) -> Result<(), CommitError> {
+    if let Some(torn) = whole.torn() {
         let _ = roll_back(open.tx).await;
-        return Err(CommitError::RolledBack(is_open.err().unwrap_or_else(rolled_back_before)));
+        return Err(CommitError::RolledBack(torn));
     }
-    // After an error the driver rolls back what is still open.
-    open.tx.commit().await.map_err(|error| match is_commit_unknown(&error) {
-        true => CommitError::Unknown(store_error(error)),
-        false => CommitError::RolledBack(store_error(error)),
-    })
+    let committed = match whole.is_proven() {
+        // After an error the driver rolls back what is still open.
+        true => return open.tx.commit().await.map_err(not_committed),
+        false => sqlx::query(COMMIT).execute(&mut *open.tx).await,
+    };
+    let Err(error) = committed else { return Ok(()) };
+    let _ = roll_back(open.tx).await;
+    Err(not_committed(error))
+}
+
+fn not_committed(error: sqlx::Error) -> CommitError {
+    match error {
+        error if is_outside_transaction(&error) => CommitError::RolledBack(rolled_back_before()),
+        error if is_commit_unknown(&error) => CommitError::Unknown(store_error(error)),
+        error => CommitError::RolledBack(store_error(error)),
+    }
 }
 
 fn rolled_back_before() -> StoreError {

@@ -27,6 +27,7 @@ mod database;
 mod harness;
 mod inbox;
 mod ledger;
+mod locks;
 mod outbox;
 mod row;
 mod store;

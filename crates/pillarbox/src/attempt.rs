@@ -2,9 +2,11 @@
 
 mod bounds;
 
+use std::future::Future;
 use std::time::{Duration, Instant};
 
 use pillarbox_core::AttemptEnd;
+use pillarbox_core::store::Settlement;
 use tracing::Instrument;
 
 use crate::batch::{Batch, ErasedBatchHandler};
@@ -12,6 +14,7 @@ use crate::context::Context;
 use crate::failure::{Failure, FailureKind, HandlerResult};
 use crate::handler::ErasedHandler;
 use crate::plan::{Plan, PlannedRoute, RouteHandler};
+use crate::transactional::{NotCommitted, Transacting};
 use crate::{telemetry, trace};
 
 use bounds::{contained, limited};
@@ -23,13 +26,19 @@ const AFTER_TIME_MAX: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     End(AttemptEnd),
+    /// It succeeded, and its message is done: both were committed together.
+    Committed,
     /// The destination is down: the route pauses.
     Unavailable(String),
 }
 
 impl Ended {
-    fn of(result: HandlerResult) -> Self {
-        let Err(failure) = result else { return Self::End(AttemptEnd::Succeeded) };
+    fn of(result: Result<Success, Failure>) -> Self {
+        let failure = match result {
+            Ok(Success::Handled) => return Self::End(AttemptEnd::Succeeded),
+            Ok(Success::Committed) => return Self::Committed,
+            Err(failure) => failure,
+        };
         Self::End(match failure.kind() {
             FailureKind::Retry => AttemptEnd::FailedTransient(failure.into_reason()),
             FailureKind::Dead => AttemptEnd::FailedPermanent(failure.into_reason()),
@@ -43,9 +52,19 @@ impl Ended {
     fn shown(&self) -> &AttemptEnd {
         match self {
             Self::End(end) => end,
+            Self::Committed => &AttemptEnd::Succeeded,
             Self::Unavailable(_) => &AttemptEnd::Deferred(Duration::ZERO),
         }
     }
+}
+
+/// What is left to be done about a message that was handled.
+#[derive(Clone, Copy)]
+enum Success {
+    /// It has to be acknowledged.
+    Handled,
+    /// Nothing.
+    Committed,
 }
 
 /// Runs one attempt: before-interceptors, handler, after-interceptors. Never panics.
@@ -85,7 +104,11 @@ async fn one(plan: &Plan, route: &PlannedRoute, handler: &dyn ErasedHandler, cx:
     let mut passed = 0;
     let work = async {
         before(plan, cx, &mut passed).await?;
-        contained("handler", || handler.call(cx)).await?
+        let handle = contained("handler", || handler.call(cx));
+        match &route.transacting {
+            None => handle.await?.map(|()| Success::Handled),
+            Some(transacting) => transacted(route, transacting, cx, handle).await,
+        }
     };
     let result = limited(route.run_time_max, work, || cx.cancel()).await;
     let ended = Ended::of(result.unwrap_or_else(|| Err(too_long(route))));
@@ -93,6 +116,29 @@ async fn one(plan: &Plan, route: &PlannedRoute, handler: &dyn ErasedHandler, cx:
     route.meters.handler_took(started.elapsed());
     telemetry::ended(cx, route, &ended);
     ended
+}
+
+/// Handles a message inside a transaction, in which it ends.
+async fn transacted(
+    route: &PlannedRoute,
+    transacting: &Transacting,
+    cx: &Context,
+    handle: impl Future<Output = Result<HandlerResult, Failure>>,
+) -> Result<Success, Failure> {
+    let failed = |error| not_committed(cx, route, &error);
+    let begun = transacting.begin().await.map_err(failed)?;
+    cx.set_slot(begun.slot());
+    if let Err(failure) = handle.await.and_then(std::convert::identity) {
+        begun.rollback().await;
+        return Err(failure);
+    }
+    begun.commit(cx.owner(), vec![Settlement::ack(cx.held())]).await.map_err(failed)?;
+    Ok(Success::Committed)
+}
+
+fn not_committed(cx: &Context, route: &PlannedRoute, error: &NotCommitted) -> Failure {
+    telemetry::not_committed(cx, route, error);
+    error.failure()
 }
 
 async fn many(
@@ -103,7 +149,8 @@ async fn many(
 ) -> Vec<Ended> {
     let started = Instant::now();
     let mut passed = vec![0; messages.len()];
-    let mut results: Vec<Option<HandlerResult>> = std::iter::repeat_with(|| None).take(messages.len()).collect();
+    let mut results: Vec<Option<Result<Success, Failure>>> =
+        std::iter::repeat_with(|| None).take(messages.len()).collect();
     let work = async {
         for ((cx, passed), result) in messages.iter().zip(&mut passed).zip(&mut results) {
             telemetry::handling(cx, &route.name);
@@ -132,15 +179,53 @@ async fn many(
 }
 
 /// What the handler says to those messages that the interceptors let pass.
-async fn answers(route: &PlannedRoute, handler: &dyn ErasedBatchHandler, open: Vec<Context>) -> Vec<HandlerResult> {
+async fn answers(
+    route: &PlannedRoute,
+    handler: &dyn ErasedBatchHandler,
+    open: Vec<Context>,
+) -> Vec<Result<Success, Failure>> {
     let Some(first) = open.first() else { return Vec::new() };
-    let count = open.len();
-    let span = trace::span_of_batch(first, &route.name, count);
-    let work = contained("handler", move || handler.call(Batch::new(open))).instrument(span);
-    match work.await.and_then(std::convert::identity) {
-        Ok(outcome) => outcome.into_results(),
-        Err(failure) => std::iter::repeat_with(|| Err(failure.repeated())).take(count).collect(),
-    }
+    let span = trace::span_of_batch(first, &route.name, open.len());
+    let batch = open.clone();
+    let handle = contained("handler", move || handler.call(Batch::new(batch))).instrument(span);
+    let handle = async { Ok::<_, Failure>(handle.await??.into_results()) };
+    let answers = match &route.transacting {
+        None => handle.await.map(|results| results.into_iter().map(|one| one.map(|()| Success::Handled)).collect()),
+        Some(transacting) => transacted_together(route, transacting, &open, handle).await,
+    };
+    answers.unwrap_or_else(|failure| open.iter().map(|_| Err(failure.repeated())).collect())
+}
+
+/// Handles a batch inside a transaction, in which those messages end that are done.
+async fn transacted_together(
+    route: &PlannedRoute,
+    transacting: &Transacting,
+    open: &[Context],
+    handle: impl Future<Output = Result<Vec<HandlerResult>, Failure>>,
+) -> Result<Vec<Result<Success, Failure>>, Failure> {
+    let begun = transacting.begin().await.map_err(|error| not_committed(&open[0], route, &error))?;
+    open.iter().for_each(|cx| cx.set_slot(begun.slot()));
+    let results = match handle.await {
+        Ok(results) => results,
+        Err(failure) => {
+            begun.rollback().await;
+            return Err(failure);
+        }
+    };
+    let done = open.iter().zip(&results).filter(|(_, result)| result.is_ok());
+    let acks: Vec<_> = done.map(|(cx, _)| Settlement::ack(cx.held())).collect();
+    let committed = if acks.is_empty() {
+        begun.rollback().await;
+        Ok(())
+    } else {
+        begun.commit(open[0].owner(), acks).await.map_err(|error| not_committed(&open[0], route, &error))
+    };
+    let answer = |result: HandlerResult| match (&committed, result) {
+        (Ok(()), Ok(())) => Ok(Success::Committed),
+        (Err(failure), Ok(())) => Err(failure.repeated()),
+        (_, Err(failure)) => Err(failure),
+    };
+    Ok(results.into_iter().map(answer).collect())
 }
 
 /// Runs the befores in order, and counts those that let the message pass.

@@ -141,7 +141,7 @@ impl<T: Send + Sync + 'static> FromBatch for State<T> {}
 #[diagnostic::on_unimplemented(
     message = "this is not a batch handler",
     label = "expected an async closure such as `async |batch: Batch| {{ …; Ok(()) }}`",
-    note = "after the batch it may take up to three `State<T>`; it returns `Result<(), Failure>` or `Result<BatchOutcome, Failure>`",
+    note = "after the batch it may take up to three of `State<T>` and `InTx<S>`; it returns `Result<(), Failure>` or `Result<BatchOutcome, Failure>`",
     note = "an async closure that captures something is not one: register the thing with `.state(thing)` and take `State<Thing>`, or write `move |batch| {{ let thing = thing.clone(); async move {{ …; Ok(()) }} }}`"
 )]
 pub trait BatchHandler<Args>: Send + Sync + 'static {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use pillarbox_core::retry::RetryPolicy;
 use pillarbox_core::route::RouteTable;
-use pillarbox_core::{AttemptEnd, Invalid, Problem, StoreId, TypeName};
+use pillarbox_core::{AttemptEnd, Invalid, Isolation, OwnerToken, Problem, StoreId, TypeName};
 use tokio_util::sync::CancellationToken;
 
 use crate::batch::BatchHandler;
@@ -22,6 +22,7 @@ use crate::interceptor::{After, Before, Interceptor};
 use crate::plan::{Plan, PlannedRoute, RouteHandler};
 use crate::route::{HandledRoute, Route};
 use crate::telemetry::{RouteMeters, Telemetry};
+use crate::transactional::Transacting;
 
 /// Collects handlers and settings, and checks them together when the runtime starts.
 ///
@@ -62,6 +63,8 @@ pub struct RuntimeBuilder {
     states: States,
     /// Types that were registered more than once.
     doubled_states: Vec<&'static str>,
+    is_transactional: bool,
+    isolation: Option<Isolation>,
 }
 
 /// Handlers.
@@ -115,6 +118,25 @@ impl RuntimeBuilder {
         if !self.states.insert(state) {
             self.doubled_states.push(type_name::<T>());
         }
+        self
+    }
+
+    /// Runs every handler inside a transaction of the store that its message came from; see [`InTx`](crate::InTx), by which
+    /// handlers get it. [`Route::transactional`] does so for one.
+    ///
+    /// It is begun after the before-interceptors and committed, together with the end of the message, before the
+    /// after-interceptors, which are told how it went. A handler that fails, panics or runs too long is rolled back. Of a
+    /// batch, the messages that are answered as done end with the transaction; it is rolled back only if none is.
+    ///
+    /// A transaction that loses a race against another one, or whose database is away, spends no attempt.
+    pub fn transactional(mut self) -> Self {
+        self.is_transactional = true;
+        self
+    }
+
+    /// The isolation level of handlers' transactions, instead of the store's.
+    pub fn isolation(mut self, isolation: Isolation) -> Self {
+        self.isolation = Some(isolation);
         self
     }
 
@@ -202,11 +224,19 @@ impl RuntimeBuilder {
             interceptors: Vec::new(),
             states: States::default(),
             doubled_states: Vec::new(),
+            is_transactional: false,
+            isolation: None,
         }
     }
 
+    /// Checks everything that was said, for a runtime on this hub.
+    pub(crate) fn plan_on(self, hub: &Arc<Hub>) -> Result<Plan, Invalid> {
+        let (hub_weak, transactions, isolation) = (Arc::downgrade(hub), Arc::clone(&hub.transactions), self.isolation);
+        self.into_plan(hub.store.id().clone(), Some(Transacting { hub: hub_weak, transactions, isolation }))
+    }
+
     /// Checks everything that was said and names all that is wrong with it.
-    pub(crate) fn into_plan(self, store_id: StoreId) -> Result<Plan, Invalid> {
+    pub(crate) fn into_plan(self, store_id: StoreId, transacting: Option<Transacting>) -> Result<Plan, Invalid> {
         let mut problems = Vec::new();
         let mut note = |checked: Result<(), Invalid>| {
             if let Err(invalid) = checked {
@@ -218,6 +248,7 @@ impl RuntimeBuilder {
         note(table.as_ref().map(|_| ()).map_err(Clone::clone));
         for route in &self.routes {
             note(self.check_route(route));
+            note(self.check_transaction(route, transacting.as_ref()));
         }
         note(check_names(&self.routes));
         for name in &self.doubled_states {
@@ -226,8 +257,15 @@ impl RuntimeBuilder {
         Invalid::unless_empty(problems)?;
 
         let telemetry = Telemetry::new(&store_id);
-        let routes = self.routes.into_iter().map(|route| planned(route, &self.config, &store_id)).collect();
-        let scope = Scope { store_id, token: CancellationToken::new(), states: self.states, telemetry };
+        let transacting = transacting.map(Arc::new);
+        let is_transactional = |route: &HandledRoute| self.is_transactional || route.draft.is_transactional;
+        let planned = |route: HandledRoute| {
+            let transacting = transacting.clone().filter(|_| is_transactional(&route));
+            planned(route, &self.config, &store_id, transacting)
+        };
+        let routes = self.routes.into_iter().map(planned).collect();
+        let (owner, token) = (OwnerToken::new(), CancellationToken::new());
+        let scope = Scope { store_id, owner, token, states: self.states, telemetry };
         let unknown_topics = self.config.unknown_topics;
         let (interceptors, config) = (self.interceptors, self.config);
         Ok(Plan { table: table?, routes, interceptors, config, scope: Arc::new(scope), unknown_topics })
@@ -245,11 +283,32 @@ impl RuntimeBuilder {
         if let RouteHandler::Batch { size_max, .. } = &route.handler {
             count_within("size_max", *size_max, 1, CAPACITY_MAX, &mut problems);
         }
-        for need in route.needs.iter().filter(|need| !self.states.has(need.id)) {
+        for need in route.needs.iter().filter(|need| !need.is_transaction && !self.states.has(need.id)) {
             let complaint = format!("`{}` is taken by the handler of {} but not registered", need.name, draft.selector);
             problems.push(Problem::malformed("state", complaint));
         }
         Invalid::unless_empty(problems)
+    }
+}
+
+/// Whether the transaction that a handler takes will be there.
+impl RuntimeBuilder {
+    fn check_transaction(&self, route: &HandledRoute, transacting: Option<&Transacting>) -> Result<(), Invalid> {
+        let needs: Vec<_> = route.needs.iter().filter(|need| need.is_transaction).collect();
+        let Some(need) = needs.first() else { return Ok(()) };
+        let handler = format!("the handler of {}", route.draft.selector);
+        let known = transacting.map(|transacting| transacting.transactions.store_type());
+        let complaint = match known {
+            _ if !self.is_transactional && !route.draft.is_transactional => {
+                format!("is taken by {handler}, which is not transactional: say so with `.transactional()`")
+            }
+            Some(known) if known.id != need.id => {
+                format!("of `{}` is taken by {handler}, and its messages come from `{}`", need.name, known.name)
+            }
+            _ if needs.len() > 1 => format!("is taken {} times by {handler}", needs.len()),
+            _ => return Ok(()),
+        };
+        Err(Problem::malformed("transaction", complaint).into())
     }
 }
 
@@ -270,7 +329,12 @@ fn check_names(routes: &[HandledRoute]) -> Result<(), Invalid> {
     Invalid::unless_empty(problems)
 }
 
-fn planned(route: HandledRoute, config: &Config, store_id: &StoreId) -> PlannedRoute {
+fn planned(
+    route: HandledRoute,
+    config: &Config,
+    store_id: &StoreId,
+    transacting: Option<Arc<Transacting>>,
+) -> PlannedRoute {
     let HandledRoute { draft, handler, needs: _ } = route;
     PlannedRoute {
         meters: RouteMeters::new(store_id, &draft.name),
@@ -279,6 +343,7 @@ fn planned(route: HandledRoute, config: &Config, store_id: &StoreId) -> PlannedR
         concurrency_max: draft.concurrency_max,
         run_time_max: draft.run_time_max.unwrap_or(config.run_time_max),
         retry: draft.retry.unwrap_or_else(|| config.retry.clone()),
+        transacting,
     }
 }
 
@@ -303,7 +368,7 @@ mod tests {
     use crate::failure::Handled;
 
     fn plan(builder: RuntimeBuilder) -> Result<Plan, Invalid> {
-        builder.into_plan(StoreId::new("shop").unwrap())
+        builder.into_plan(StoreId::new("shop").unwrap(), None)
     }
 
     async fn nothing(_: Raw) -> HandlerResult {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pillarbox_core::store::StoreOptions;
-use pillarbox_core::{OutboxAdmin, OutboxStore, SchemaAdmin, StoreError};
+use pillarbox_core::{OutboxAdmin, OutboxStore, SchemaAdmin, StoreError, Transactional};
 
 /// Everything that a store of any backend can do without a transaction of the caller's own.
 ///
@@ -27,17 +27,41 @@ impl<S: OutboxStore + OutboxAdmin + SchemaAdmin> Store for S {}
 /// # }
 /// ```
 pub async fn connect(url: &str, options: StoreOptions) -> Result<Arc<dyn Store>, StoreError> {
+    struct IntoStore;
+    impl Opened for IntoStore {
+        type Open = Arc<dyn Store>;
+
+        fn take<S: Store + Transactional>(self, store: S) -> Self::Open {
+            Arc::new(store)
+        }
+    }
+    open(url, options, IntoStore).await
+}
+
+/// What is done with a store while its type is known.
+pub(crate) trait Opened {
+    type Open;
+
+    #[cfg_attr(
+        not(any(feature = "sqlite", feature = "postgres", feature = "mysql")),
+        expect(dead_code, reason = "there is no store to take")
+    )]
+    fn take<S: Store + Transactional>(self, store: S) -> Self::Open;
+}
+
+/// Opens the store at an address.
+pub(crate) async fn open<O: Opened>(url: &str, options: StoreOptions, opened: O) -> Result<O::Open, StoreError> {
     let backend = Backend::of_url(url)?;
     match backend {
         #[cfg(feature = "sqlite")]
-        Backend::Sqlite => Ok(Arc::new(pillarbox_sqlite::SqliteStore::connect(url, options).await?)),
+        Backend::Sqlite => Ok(opened.take(pillarbox_sqlite::SqliteStore::connect(url, options).await?)),
         #[cfg(feature = "postgres")]
-        Backend::Postgres => Ok(Arc::new(pillarbox_postgres::PostgresStore::connect(url, options).await?)),
+        Backend::Postgres => Ok(opened.take(pillarbox_postgres::PostgresStore::connect(url, options).await?)),
         #[cfg(feature = "mysql")]
-        Backend::Mysql => Ok(Arc::new(pillarbox_mysql::MysqlStore::connect(url, options).await?)),
+        Backend::Mysql => Ok(opened.take(pillarbox_mysql::MysqlStore::connect(url, options).await?)),
         #[cfg(not(all(feature = "sqlite", feature = "postgres", feature = "mysql")))]
         absent => {
-            drop(options);
+            drop((options, opened));
             Err(absent.not_built_in())
         }
     }

@@ -8,7 +8,8 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 use pillarbox_core::inbox::{MESSAGE_ID_HEADER, Receipt, SOURCE_HEADER};
-use pillarbox_core::{Message, MessageId, StoreId, WorkId};
+use pillarbox_core::lease::Held;
+use pillarbox_core::{Message, MessageId, OwnerToken, StoreId, WorkId};
 use tokio_util::sync::CancellationToken;
 
 use crate::telemetry::Telemetry;
@@ -21,6 +22,8 @@ struct Inner {
     delivery: Delivery,
     /// Made when somebody asks: most handlers never do.
     token: OnceLock<CancellationToken>,
+    /// Where the transaction of the attempt lies, if it has one.
+    slot: OnceLock<Arc<dyn Any + Send + Sync>>,
     scope: Arc<Scope>,
 }
 
@@ -28,7 +31,7 @@ struct Inner {
 #[derive(Clone, Debug)]
 pub(crate) struct Delivery {
     pub(crate) message: Message,
-    pub(crate) work_id: WorkId,
+    pub(crate) held: Held,
     /// Attempts, this one included.
     pub(crate) attempt: u32,
     pub(crate) lost_lease_count: u32,
@@ -38,7 +41,7 @@ pub(crate) struct Delivery {
 
 impl Context {
     pub(crate) fn new(delivery: Delivery, scope: Arc<Scope>) -> Self {
-        Self(Arc::new(Inner { delivery, token: OnceLock::new(), scope }))
+        Self(Arc::new(Inner { delivery, token: OnceLock::new(), slot: OnceLock::new(), scope }))
     }
 
     /// The message's own name, the same in every attempt.
@@ -98,7 +101,7 @@ impl Context {
 
     /// The message's row in its store.
     pub fn work_id(&self) -> WorkId {
-        self.0.delivery.work_id
+        self.held().work_id
     }
 
     /// What to give to a service that must not do the same thing twice: the message id, the same in every attempt.
@@ -119,6 +122,26 @@ impl Context {
     pub(crate) fn cancel(&self) {
         self.cancellation().cancel();
     }
+
+    /// The claim that the message is held under.
+    pub(crate) fn held(&self) -> Held {
+        self.0.delivery.held
+    }
+
+    /// Who holds it.
+    pub(crate) fn owner(&self) -> OwnerToken {
+        self.0.scope.owner
+    }
+
+    pub(crate) fn slot(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        self.0.slot.get().cloned()
+    }
+
+    /// Says where the transaction of this attempt is.
+    pub(crate) fn set_slot(&self, slot: Arc<dyn Any + Send + Sync>) {
+        // An attempt has one transaction.
+        let _ = self.0.slot.set(slot);
+    }
 }
 
 impl fmt::Debug for Context {
@@ -135,6 +158,8 @@ impl fmt::Debug for Context {
 #[derive(Debug)]
 pub(crate) struct Scope {
     pub(crate) store_id: StoreId,
+    /// Whose leases they are under.
+    pub(crate) owner: OwnerToken,
     /// The parent of every handler's token.
     pub(crate) token: CancellationToken,
     pub(crate) states: States,
@@ -169,18 +194,21 @@ impl fmt::Debug for States {
 /// Contexts for the tests of this crate.
 #[cfg(test)]
 pub(crate) mod fixture {
+    use pillarbox_core::Fence;
+
     use super::*;
 
     pub(crate) fn scope(states: States) -> Arc<Scope> {
         let store_id = StoreId::new("shop").unwrap();
         let telemetry = Telemetry::new(&store_id);
-        Arc::new(Scope { store_id, token: CancellationToken::new(), states, telemetry })
+        Arc::new(Scope { store_id, owner: OwnerToken::new(), token: CancellationToken::new(), states, telemetry })
     }
 
     pub(crate) fn delivery(message: Message) -> Delivery {
         let created_at = SystemTime::UNIX_EPOCH;
-        let (work_id, last_error) = (WorkId::from_i64(7), Some("timed out".to_owned()));
-        Delivery { message, work_id, attempt: 2, lost_lease_count: 1, created_at, last_error }
+        let held = Held { work_id: WorkId::from_i64(7), fence: Fence::from_i64(1) };
+        let last_error = Some("timed out".to_owned());
+        Delivery { message, held, attempt: 2, lost_lease_count: 1, created_at, last_error }
     }
 
     pub(crate) fn context(message: Message) -> Context {

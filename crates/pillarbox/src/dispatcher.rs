@@ -71,7 +71,7 @@ impl Engine {
             call_count: config.store_call_count,
         };
         Self {
-            owner: OwnerToken::new(),
+            owner: plan.scope.owner,
             clock: Clock::start(),
             queue: Queue::new(config.hot_capacity, config.cold_capacity, plan.routes.iter().map(lane).collect()),
             flights: Flights::default(),
@@ -191,6 +191,14 @@ impl Engine {
         }
     }
 
+    /// Takes note of a message that is done by its own transaction.
+    pub(crate) fn committed(&self, flight: &Arc<Flight>) {
+        flight.ended();
+        self.flights.remove([flight]);
+        self.counters.settled(&Verdict::Ack);
+        self.changed.notify_waiters();
+    }
+
     /// Sends many verdicts on their way.
     pub(crate) fn settle_all(&self, batch: Batch) {
         if self.verdicts.push_all(batch) {
@@ -235,8 +243,7 @@ impl Engine {
         let Some(route) = self.plan.route_of(&message) else {
             return Err((held, self.verdict_without_handler(&message, attempts)));
         };
-        let work_id = held.work_id;
-        let delivery = Delivery { message, work_id, attempt: attempts, lost_lease_count, created_at, last_error };
+        let delivery = Delivery { message, held, attempt: attempts, lost_lease_count, created_at, last_error };
         let cx = Context::new(delivery, Arc::clone(&self.plan.scope));
         Ok(Flight::new(cx, held, route, leased_at))
     }

@@ -40,7 +40,7 @@ use crate::failure::Failure;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be taken from a message",
     label = "not an argument that a handler can have",
-    note = "handlers take `Payload<T>`, `Raw`, `Headers`, `Meta`, `Attempt`, `State<T>`, `CancellationToken`, `Context`, or a type of yours that implements `FromMessage`"
+    note = "handlers take `Payload<T>`, `Raw`, `Headers`, `Meta`, `Attempt`, `State<T>`, `InTx<S>`, `CancellationToken`, `Context`, or a type of yours that implements `FromMessage`"
 )]
 pub trait FromMessage: Sized + Send {
     /// Takes it, or says what should become of the message instead.
@@ -52,17 +52,20 @@ pub trait FromMessage: Sized + Send {
     }
 }
 
-/// A type that must be registered with [`RuntimeBuilder::state`](crate::RuntimeBuilder::state).
+/// What an argument needs: a type that is registered with [`RuntimeBuilder::state`](crate::RuntimeBuilder::state), or a
+/// transaction of some store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Need {
     pub(crate) id: TypeId,
     pub(crate) name: &'static str,
+    /// A transaction of that store, not a state of that type.
+    pub(crate) is_transaction: bool,
 }
 
 impl Need {
     /// The need for a state of this type.
     pub fn state<T: 'static>() -> Self {
-        Self { id: TypeId::of::<T>(), name: type_name::<T>() }
+        Self { id: TypeId::of::<T>(), name: type_name::<T>(), is_transaction: false }
     }
 }
 

@@ -46,7 +46,7 @@ use crate::failure::{Failure, HandlerResult};
 #[diagnostic::on_unimplemented(
     message = "this is not a handler",
     label = "expected an async closure such as `async |order: Payload<Order>, cx: Context| {{ …; Ok(()) }}`",
-    note = "each of its one to six arguments must be an extractor: `Payload<T>`, `Raw`, `Headers`, `Meta`, `Attempt`, `State<T>`, `CancellationToken` or `Context`",
+    note = "each of its one to six arguments must be an extractor: `Payload<T>`, `Raw`, `Headers`, `Meta`, `Attempt`, `State<T>`, `InTx<S>`, `CancellationToken` or `Context`",
     note = "it returns `HandlerResult`, and what it awaits must be `Send`",
     note = "an async closure that captures something is not one: register the thing with `.state(thing)` and take `State<Thing>`, or write `move |…| {{ let thing = thing.clone(); async move {{ …; Ok(()) }} }}`"
 )]

@@ -1,5 +1,6 @@
 //! From a commit to the queue, in memory: which messages are born leased, and what happens once they are committed.
 
+use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
@@ -7,42 +8,56 @@ use pillarbox_core::lease::{Held, Lease};
 use pillarbox_core::message::When;
 use pillarbox_core::outbox::Verdict;
 use pillarbox_core::store::{Enqueued, Placement, Settlement};
-use pillarbox_core::{InboxStore, Message, OutboxStore, StoreError};
+use pillarbox_core::{InboxStore, Message, OutboxStore, StoreError, Transactional, WithInbox};
 
 use crate::clock::Tick;
 use crate::context::{Context, Delivery};
 use crate::dispatcher::Engine;
 use crate::flight::Flight;
 use crate::nudge::Others;
+use crate::outbox::Outbox;
 use crate::queue::Path;
 use crate::runtime::StartError;
 use crate::settler::Batch;
 use crate::telemetry::Telemetry;
+use crate::transactional::{OfInbox, OfOutbox, Transactions};
 
 /// What all handles on one outbox share: its store, and the runtime that is attached to it.
-#[derive(Debug)]
 pub(crate) struct Hub {
     pub(crate) store: Arc<dyn OutboxStore>,
     /// Where the store is the queue of an inbox.
     pub(crate) ledger: Option<Arc<dyn InboxStore>>,
+    /// Begins the transactions of handlers.
+    pub(crate) transactions: Arc<dyn Transactions>,
     pub(crate) others: Arc<Others>,
     pub(crate) telemetry: Telemetry,
     engine: RwLock<Option<Arc<Engine>>>,
 }
 
+impl fmt::Debug for Hub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hub").field("store", self.store.id()).finish_non_exhaustive()
+    }
+}
+
 impl Hub {
-    pub(crate) fn new(store: Arc<dyn OutboxStore>) -> Arc<Self> {
-        Arc::new(Self::of(store, None))
+    pub(crate) fn new<S: Transactional>(store: Arc<S>) -> Arc<Self> {
+        Self::of(Arc::clone(&store) as Arc<dyn OutboxStore>, None, Arc::new(OfOutbox(store)))
     }
 
     /// The hub of an inbox's queue.
-    pub(crate) fn of_inbox(ledger: Arc<dyn InboxStore>) -> Arc<Self> {
-        Arc::new(Self::of(ledger.queue(), Some(ledger)))
+    pub(crate) fn of_inbox<S: WithInbox>(outbox: Outbox<S>, ledger: &Arc<S::Inbox>) -> Arc<Self> {
+        let transactions = OfInbox { outbox, queue: Arc::new(S::queue_of(ledger)) };
+        Self::of(ledger.queue(), Some(Arc::clone(ledger) as Arc<dyn InboxStore>), Arc::new(transactions))
     }
 
-    fn of(store: Arc<dyn OutboxStore>, ledger: Option<Arc<dyn InboxStore>>) -> Self {
-        let telemetry = Telemetry::new(store.id());
-        Self { others: Others::new(Arc::clone(&store)), store, ledger, telemetry, engine: RwLock::new(None) }
+    fn of(
+        store: Arc<dyn OutboxStore>,
+        ledger: Option<Arc<dyn InboxStore>>,
+        transactions: Arc<dyn Transactions>,
+    ) -> Arc<Self> {
+        let (telemetry, others) = (Telemetry::new(store.id()), Others::new(Arc::clone(&store)));
+        Arc::new(Self { store, ledger, transactions, others, telemetry, engine: RwLock::new(None) })
     }
 
     pub(crate) fn engine(&self) -> Option<Arc<Engine>> {
@@ -175,6 +190,17 @@ impl Handover {
         self.hub.telemetry.enqueued(message);
     }
 
+    /// How much there is so far.
+    pub(crate) fn mark(&self) -> (usize, usize) {
+        (self.entries.len(), self.delays.len())
+    }
+
+    /// Forgets what came after the mark: it was rolled back.
+    pub(crate) fn forget_since(&mut self, (entries, delays): (usize, usize)) {
+        self.entries.truncate(entries);
+        self.delays.truncate(delays);
+    }
+
     /// The transaction is committed: messages go to the workers, and whoever else should know is told.
     pub(crate) fn committed(mut self) {
         let entries = std::mem::take(&mut self.entries);
@@ -255,11 +281,10 @@ impl Engine {
         self.telemetry().hot_enqueued(entries.len());
         let created_at = SystemTime::now();
         let flights = entries.into_iter().map(|entry| {
-            let work_id = entry.held.work_id;
-            let message = entry.message;
-            let delivery = Delivery { message, work_id, attempt: 1, lost_lease_count: 0, created_at, last_error: None };
+            let Entry { message, held, .. } = entry;
+            let delivery = Delivery { message, held, attempt: 1, lost_lease_count: 0, created_at, last_error: None };
             let cx = Context::new(delivery, Arc::clone(&self.plan.scope));
-            Flight::new(cx, entry.held, entry.route, entry.leased_at)
+            Flight::new(cx, held, entry.route, entry.leased_at)
         });
         self.enter(Path::Hot, flights.collect(), Batch::default());
     }

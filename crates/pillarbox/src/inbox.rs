@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use pillarbox_core::lease::Lease;
 use pillarbox_core::store::CONFLICT_RETRIES_MAX;
-use pillarbox_core::{CommitError, ErrorKind, OwnerToken, StoreError};
+use pillarbox_core::{CommitError, ErrorKind, Isolation, OwnerToken, StoreError};
 
 pub use pillarbox_core::inbox::*;
 
@@ -55,6 +55,7 @@ pub struct Inbox<S: WithInbox> {
     outbox: Outbox<S>,
     ledger: Arc<S::Inbox>,
     hub: Arc<Hub>,
+    isolation: Isolation,
 }
 
 /// How a delivery ended that did not fail.
@@ -92,15 +93,27 @@ impl<S: WithInbox> Outbox<S> {
     /// Like [`inbox`](Self::inbox), with settings of your own.
     pub async fn inbox_with(&self, options: InboxOptions) -> Result<Inbox<S>, StoreError> {
         let ledger = Arc::new(self.store().inbox(options).await?);
-        let hub = Hub::of_inbox(Arc::clone(&ledger) as Arc<dyn InboxStore>);
-        Ok(Inbox { outbox: self.clone(), ledger, hub })
+        let hub = Hub::of_inbox(self.clone(), &ledger);
+        Ok(Inbox { outbox: self.clone(), ledger, hub, isolation: self.store().options().isolation })
     }
 }
 
 impl<S: WithInbox> Inbox<S> {
+    pub(crate) fn hub(&self) -> &Arc<Hub> {
+        &self.hub
+    }
+
     /// The store's half: duplicate checks, marks, records, purges.
     pub fn store(&self) -> &Arc<S::Inbox> {
         &self.ledger
+    }
+
+    /// The same inbox, whose [`consume`](Self::consume) begins its transactions at this isolation level instead of the
+    /// store's. A transaction that fails with a [conflict](ErrorKind::Conflict) had no effect: let the sender come again.
+    #[must_use]
+    pub fn at(mut self, isolation: Isolation) -> Self {
+        self.isolation = isolation;
+        self
     }
 
     /// Handles a message unless it has taken effect already.
@@ -143,6 +156,25 @@ impl<S: WithInbox> Inbox<S> {
         consumed
     }
 
+    /// Like [`consume`](Self::consume), as a part of a transaction that is open already: inside another handler, for example.
+    ///
+    /// It is a [nested](Tx::nested) part: when the handler fails, what it did is undone and the outer transaction can go on.
+    /// Nothing takes effect before the outer transaction is committed; if it is rolled back, the next delivery tries again.
+    pub async fn consume_in<T, E>(
+        &self,
+        tx: &mut Tx<S>,
+        receipt: Receipt,
+        handler: impl AsyncFnOnce(&mut Tx<S>) -> Result<T, E>,
+    ) -> Result<Consumed<T>, ConsumeError<E>> {
+        receipt.check().map_err(StoreError::from)?;
+        tx.nested(async |tx: &mut Tx<S>| match self.ledger.register_under(tx.inner_mut(), &receipt, None).await? {
+            Registered::Duplicate => Ok(Consumed::Duplicate),
+            Registered::InProgress => Ok(Consumed::InProgress),
+            Registered::New => handler(tx).await.map(Consumed::Done).map_err(ConsumeError::Handler),
+        })
+        .await
+    }
+
     async fn consume_under<T, E>(
         &self,
         receipt: &Receipt,
@@ -172,7 +204,7 @@ impl<S: WithInbox> Inbox<S> {
     async fn begin_registered(&self, receipt: &Receipt, lease: Option<Lease>) -> Result<Consumed<Tx<S>>, StoreError> {
         let mut tries = 0;
         loop {
-            let mut tx = self.outbox.begin().await?;
+            let mut tx = self.outbox.begin_at(self.isolation).await?;
             let registered = self.ledger.register_under(tx.inner_mut(), receipt, lease).await;
             let registered = match registered {
                 Ok(Registered::New) => return Ok(Consumed::Done(tx)),
@@ -215,7 +247,8 @@ impl<S: WithInbox> pillarbox_webhook::Accept for Inbox<S> {
 
 impl<S: WithInbox> Clone for Inbox<S> {
     fn clone(&self) -> Self {
-        Self { outbox: self.outbox.clone(), ledger: Arc::clone(&self.ledger), hub: Arc::clone(&self.hub) }
+        let (ledger, hub) = (Arc::clone(&self.ledger), Arc::clone(&self.hub));
+        Self { outbox: self.outbox.clone(), ledger, hub, isolation: self.isolation }
     }
 }
 

@@ -9,6 +9,7 @@ use pillarbox_core::{MessageId, StoreError};
 
 use crate::builder::RuntimeBuilder;
 use crate::dispatcher::Engine;
+use crate::hot_path::Hub;
 use crate::queue::Entries;
 use crate::runtime::StartError;
 use crate::stats::Stats;
@@ -19,6 +20,8 @@ const ROUNDS_MAX: u32 = 1000;
 /// Runs handlers when it is told to, in the caller's task, exactly as a [`Runtime`](crate::Runtime) would.
 pub struct Inline {
     engine: Arc<Engine>,
+    /// Kept for the transactions of handlers.
+    _hub: Arc<Hub>,
 }
 
 /// What one [`drain`](Inline::drain) did.
@@ -41,8 +44,8 @@ impl RuntimeBuilder {
     /// Checks everything like [`start`](Self::start), and starts nothing: [`Inline::drain`] runs what is due.
     pub fn inline(mut self) -> Result<Inline, StartError> {
         let hub = self.hub.take().ok_or(StartError::NoOutbox)?;
-        let plan = self.into_plan(hub.store.id().clone())?;
-        Ok(Inline { engine: Arc::new(Engine::new(&hub, plan)) })
+        let plan = self.plan_on(&hub)?;
+        Ok(Inline { engine: Arc::new(Engine::new(&hub, plan)), _hub: hub })
     }
 }
 

@@ -43,10 +43,11 @@
 //! | [`prelude`] | what most programs need, in one line |
 //! | [`Outbox`], [`Tx`] | where messages are enqueued, and the transaction that does it |
 //! | [`Inbox`] | where messages come in, and take effect once |
+//! | [`Intake`], [`Subscription`], [`Bridge`] | from a broker, or another outbox, into the inbox |
 //! | [`Runtime`] | handles messages in this process; [`Inline`] does so in the caller's task |
 //! | [`event`] | typed messages: a type that knows its topic |
 //! | [`RuntimeBuilder`], [`Route`] | which handler gets which messages, and how much of the runtime |
-//! | [`handler`], [`extract`], [`batch`] | what handlers are, and what they can take |
+//! | [`handler`], [`extract`], [`batch`], [`InTx`] | what handlers are, and what they can take |
 //! | [`Failure`], [`Handled`], [`Interceptor`] | what handlers say, and what runs around them |
 //! | [`Stats`], [`ShutdownReport`], [`signal`] | what a runtime does, and how it ends |
 //! | [`telemetry`], [`trace`] | what can be observed, and how traces go on |
@@ -68,6 +69,7 @@
 mod attempt;
 pub mod batch;
 mod breaker;
+mod bridge;
 mod builder;
 mod clock;
 mod config;
@@ -84,6 +86,7 @@ mod hot_path;
 mod housekeeping;
 pub mod inbox;
 mod inline;
+mod intake;
 mod interceptor;
 mod lasting;
 mod listener;
@@ -105,10 +108,12 @@ pub mod signal;
 mod stats;
 pub mod telemetry;
 pub mod trace;
+mod transactional;
 mod tx;
 mod worker;
 
 pub use batch::{Batch, BatchOutcome};
+pub use bridge::Bridge;
 pub use builder::RuntimeBuilder;
 pub use config::UnknownTopics;
 pub use connect::{Backend, Store, connect};
@@ -119,12 +124,14 @@ pub use failure::{Failure, FailureKind, Handled, HandlerResult};
 pub use handler::{Handler, MessageHandler};
 pub use inbox::{ConsumeError, Consumed, Inbox};
 pub use inline::{Drained, Inline};
+pub use intake::{Intake, IntakeOptions, IntakeStats};
 pub use interceptor::Interceptor;
 pub use outbox::Outbox;
 pub use route::{HandledRoute, Route};
 pub use runtime::{Runtime, StartError};
 pub use shutdown::ShutdownReport;
 pub use stats::Stats;
+pub use transactional::InTx;
 pub use tx::Tx;
 
 /// Writes the traits of this crate with `async fn`s: `#[pillarbox::async_trait]`.
@@ -133,9 +140,10 @@ pub use async_trait::async_trait;
 pub use tokio_util::sync::CancellationToken;
 
 pub use pillarbox_core::{
-    AttemptEnd, CommitError, ConsumeIn, EnqueueIn, ErrorKind, Fence, InboxStore, Incoming, Invalid, Limits, Message,
-    MessageId, OutboxAdmin, OutboxStore, OwnerToken, Problem, Receipt, SchemaAdmin, Settled, StoreError, StoreId,
-    Transactional, TypeName, Verdict, WithInbox, WorkId, decide,
+    AttemptEnd, BrokerError, CommitError, ConsumeIn, Delivered, EnqueueIn, ErrorKind, Fence, InboxStore, Incoming,
+    Intaken, Invalid, Isolation, Limits, Message, MessageId, OutboxAdmin, OutboxStore, OwnerToken, Problem, Receipt,
+    SchemaAdmin, Settled, StoreError, StoreId, Subscription, Transactional, TypeName, Verdict, WithInbox, WorkId,
+    decide,
 };
 pub use pillarbox_core::{admin, error, id, lease, message, naming, problem, retention, retry, schema, store};
 

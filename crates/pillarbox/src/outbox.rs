@@ -4,11 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use pillarbox_core::store::{Enqueue, Enqueued, OpenTransaction, StoreOptions};
-use pillarbox_core::{EnqueueIn, Message, OutboxStore, StoreError, Transactional};
+use pillarbox_core::{EnqueueIn, Isolation, Message, OutboxStore, StoreError, Transactional};
 
 pub use pillarbox_core::outbox::*;
 
-use crate::connect::{Store, connect};
+use crate::connect::{Opened, Store, open};
 use crate::event::IntoMessage;
 use crate::hot_path::{Handover, Hub};
 use crate::lasting::lasting;
@@ -43,9 +43,16 @@ impl Outbox<dyn Store> {
 
     /// Like [`connect`](Self::connect), with settings of your own.
     pub async fn connect_with(url: &str, options: StoreOptions) -> Result<Self, StoreError> {
-        let store = connect(url, options).await?;
-        let hub = Hub::new(Arc::clone(&store) as Arc<dyn OutboxStore>);
-        Ok(Self { store, hub })
+        struct IntoOutbox;
+        impl Opened for IntoOutbox {
+            type Open = Outbox<dyn Store>;
+
+            fn take<S: Store + Transactional>(self, store: S) -> Self::Open {
+                let Outbox { store, hub } = Outbox::new(store);
+                Outbox { store, hub }
+            }
+        }
+        open(url, options, IntoOutbox).await
     }
 }
 
@@ -89,13 +96,6 @@ impl Outbox<pillarbox_mysql::MysqlStore> {
 }
 
 impl<S: OutboxStore> Outbox<S> {
-    /// The outbox of a store that is open already.
-    pub fn new(store: S) -> Self {
-        let store = Arc::new(store);
-        let hub = Hub::new(Arc::clone(&store) as Arc<dyn OutboxStore>);
-        Self { store, hub }
-    }
-
     /// Stores a message through a transaction of your own; it exists once you commit.
     ///
     /// This outbox cannot see your commit: call [`nudge`](Self::nudge) after it, or the message is found by the next poll.
@@ -123,9 +123,23 @@ impl<S: OutboxStore> Outbox<S> {
 }
 
 impl<S: Transactional> Outbox<S> {
+    /// The outbox of a store that is open already.
+    pub fn new(store: S) -> Self {
+        let store = Arc::new(store);
+        let hub = Hub::new(Arc::clone(&store));
+        Self { store, hub }
+    }
+
     /// Begins a transaction: an ordinary one of the database, which also takes messages.
+    ///
+    /// Its isolation level is that of [`StoreOptions::isolation`].
     pub async fn begin(&self) -> Result<Tx<S>, StoreError> {
-        let tx = self.store.begin().await?;
+        self.begin_at(self.store.options().isolation).await
+    }
+
+    /// Begins a transaction at an isolation level of its own.
+    pub async fn begin_at(&self, isolation: Isolation) -> Result<Tx<S>, StoreError> {
+        let tx = self.store.begin_at(isolation).await?;
         Ok(Tx::new(Arc::clone(&self.store), tx, Handover::new(Arc::clone(&self.hub))))
     }
 }

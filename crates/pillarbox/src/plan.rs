@@ -14,6 +14,7 @@ use crate::context::Scope;
 use crate::handler::ErasedHandler;
 use crate::interceptor::Interceptor;
 use crate::telemetry::RouteMeters;
+use crate::transactional::Transacting;
 
 /// Everything that a runtime needs to know about its handlers.
 pub(crate) struct Plan {
@@ -34,6 +35,8 @@ pub(crate) struct PlannedRoute {
     pub(crate) run_time_max: Duration,
     pub(crate) retry: RetryPolicy,
     pub(crate) meters: RouteMeters,
+    /// Where its handler runs inside of transactions.
+    pub(crate) transacting: Option<Arc<Transacting>>,
 }
 
 /// How a route takes its messages.

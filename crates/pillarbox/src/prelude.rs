@@ -5,8 +5,8 @@ pub use pillarbox_core::retention::Retention;
 pub use pillarbox_core::schema::SchemaPolicy;
 pub use pillarbox_core::store::{Enqueue, Settlement, StoreOptions};
 pub use pillarbox_core::{
-    EnqueueIn, InboxStore, Incoming, Message, MessageId, OutboxAdmin, OutboxStore, OwnerToken, Receipt, SchemaAdmin,
-    Settled, StoreError, TypeName,
+    EnqueueIn, InboxStore, Incoming, Isolation, Message, MessageId, OutboxAdmin, OutboxStore, OwnerToken, Receipt,
+    SchemaAdmin, Settled, StoreError, TypeName,
 };
 
 pub use serde::{Deserialize, Serialize};
@@ -22,5 +22,6 @@ pub use crate::inbox::{Consumed, Inbox};
 pub use crate::outbox::Outbox;
 pub use crate::route::Route;
 pub use crate::runtime::Runtime;
+pub use crate::transactional::InTx;
 pub use crate::tx::Tx;
 pub use tokio_util::sync::CancellationToken;

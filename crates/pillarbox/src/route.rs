@@ -22,6 +22,7 @@ pub struct Route {
     pub(crate) concurrency_max: Option<usize>,
     pub(crate) run_time_max: Option<Duration>,
     pub(crate) retry: Option<RetryPolicy>,
+    pub(crate) is_transactional: bool,
 }
 
 impl Route {
@@ -69,6 +70,13 @@ impl Route {
         self
     }
 
+    /// Runs its handler inside a transaction, as [`RuntimeBuilder::transactional`](crate::RuntimeBuilder::transactional) does
+    /// for all.
+    pub fn transactional(mut self) -> Self {
+        self.is_transactional = true;
+        self
+    }
+
     /// Its handler.
     pub fn to<Args: 'static, H: Handler<Args>>(self, handler: H) -> HandledRoute {
         HandledRoute { draft: self, handler: RouteHandler::One(handler::erased(handler)), needs: H::needs() }
@@ -81,7 +89,8 @@ impl Route {
     }
 
     fn new(selector: Selector) -> Self {
-        Self { name: selector.name(), selector, concurrency_max: None, run_time_max: None, retry: None }
+        let name = selector.name();
+        Self { selector, name, concurrency_max: None, run_time_max: None, retry: None, is_transactional: false }
     }
 }
 

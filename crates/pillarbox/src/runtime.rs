@@ -143,7 +143,7 @@ impl RuntimeBuilder {
     /// Checks everything, and starts. Messages are handled from now on.
     pub async fn start(mut self) -> Result<Runtime, StartError> {
         let hub = self.hub.take().ok_or(StartError::NoOutbox)?;
-        let plan = self.into_plan(hub.store.id().clone())?;
+        let plan = self.plan_on(&hub)?;
         let handle = Handle::try_current().map_err(|_| StartError::NoTokio)?;
         let engine = Arc::new(Engine::new(&hub, plan));
         hub.attach(&engine)?;

@@ -18,6 +18,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::meters::{Counter, Gauge, Histogram};
 use crate::plan::PlannedRoute;
+use crate::transactional::NotCommitted;
 
 /// Messages stored by this process.
 pub const ENQUEUED_TOTAL: &str = "pillarbox_enqueued_total";
@@ -267,7 +268,7 @@ pub(crate) fn handling(cx: &Context, route: &str) {
 /// An attempt has ended.
 pub(crate) fn ended(cx: &Context, route: &PlannedRoute, ended: &Ended) {
     let error = match ended {
-        Ended::End(AttemptEnd::Succeeded) => return route.meters.handled.add(1),
+        Ended::End(AttemptEnd::Succeeded) | Ended::Committed => return route.meters.handled.add(1),
         // Not tried, hence no failure.
         Ended::End(AttemptEnd::Deferred(_) | AttemptEnd::LeaseExpired { .. }) => return,
         Ended::Unavailable(reason) => {
@@ -293,6 +294,12 @@ pub(crate) fn ended(cx: &Context, route: &PlannedRoute, ended: &Ended) {
         store = cx.store_id().as_str(),
         "handler failed"
     );
+}
+
+/// The transaction of a handler was not begun, or not committed.
+pub(crate) fn not_committed(cx: &Context, route: &PlannedRoute, error: &NotCommitted) {
+    let (message_id, store) = (cx.message_id(), cx.store_id().as_str());
+    tracing::warn!(target: TARGET, %error, %message_id, route = route.name, store, "transaction failed");
 }
 
 /// An after-interceptor failed; nothing follows from it.
@@ -333,7 +340,7 @@ mod tests {
         let builder = RuntimeBuilder::new()
             .after(async |_: Context, _: AttemptEnd| Handled::retry("after"))
             .on_topic("order.*", move |_: Raw| async move { answer() });
-        let plan = builder.into_plan(StoreId::new("shop").unwrap()).unwrap();
+        let plan = builder.into_plan(StoreId::new("shop").unwrap(), None).unwrap();
         let cx = Context::new(delivery(message()), Arc::clone(&plan.scope));
         let witness = Witness::default();
         let watch = witness.watch();

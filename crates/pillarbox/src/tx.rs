@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use pillarbox_core::store::{Enqueue, Enqueued};
-use pillarbox_core::{CommitError, StoreError, StoreTransaction, Transactional};
+use pillarbox_core::{CommitError, Savepoint, StoreError, StoreTransaction, Transactional};
 
 use crate::event::IntoMessage;
 use crate::hot_path::Handover;
@@ -30,11 +30,15 @@ pub struct Tx<S: Transactional> {
     store: Arc<S>,
     tx: S::Transaction,
     handover: Handover,
+    /// Nested parts that are open. One that was cut short stays open.
+    depth: u32,
+    /// A savepoint could not be rolled back to: nobody knows what the transaction holds.
+    is_lost: bool,
 }
 
 impl<S: Transactional> Tx<S> {
     pub(crate) fn new(store: Arc<S>, tx: S::Transaction, handover: Handover) -> Self {
-        Self { store, tx, handover }
+        Self { store, tx, handover, depth: 0, is_lost: false }
     }
 
     pub(crate) fn inner_mut(&mut self) -> &mut S::Transaction {
@@ -43,8 +47,8 @@ impl<S: Transactional> Tx<S> {
 
     /// The database's own connection, inside the transaction.
     ///
-    /// Messages that must vanish when a savepoint is rolled back are enqueued through that savepoint, with
-    /// [`Outbox::enqueue`](crate::Outbox::enqueue): those of this transaction are handed over when it is committed.
+    /// Savepoints that take messages with them are set by [`nested`](Self::nested), not by statements of your own: a message
+    /// that was enqueued through this transaction is handed over when it is committed.
     pub fn conn(&mut self) -> &mut <S::Transaction as StoreTransaction<S>>::Connection {
         self.tx.connection()
     }
@@ -78,13 +82,67 @@ impl<S: Transactional> Tx<S> {
         Ok(sorted.in_order(leased, pending))
     }
 
+    /// Does a part of the transaction: when it fails, what it changed and enqueued is undone, and the rest can go on.
+    ///
+    /// Nothing takes effect before the whole transaction is committed. Parts may be nested. A part that is cut short, because
+    /// its future was dropped or panicked, takes the whole transaction with it: the commit answers
+    /// [`CommitError::RolledBack`].
+    ///
+    /// ```
+    /// # #[cfg(feature = "sqlite")] {
+    /// use pillarbox::prelude::*;
+    ///
+    /// async fn place(tx: &mut Tx<pillarbox::sqlite::SqliteStore>) -> Result<(), Box<dyn std::error::Error>> {
+    ///     tx.enqueue(Message::new("order.created", "1")).await?;
+    ///     let gift: Result<(), Box<dyn std::error::Error>> = tx
+    ///         .nested(async |tx| {
+    ///             sqlx::query("update gifts set count = count - 1 where id = 7").execute(tx.conn()).await?;
+    ///             tx.enqueue(Message::new("gift.added", "7")).await?;
+    ///             Ok(())
+    ///         })
+    ///         .await;
+    ///     if gift.is_err() {
+    ///         tx.enqueue(Message::new("gift.missed", "7")).await?; // without a gift, and without its message
+    ///     }
+    ///     Ok(())
+    /// }
+    /// # }
+    /// ```
+    pub async fn nested<T, E: From<StoreError>>(
+        &mut self,
+        part: impl AsyncFnOnce(&mut Self) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let depth = self.depth + 1;
+        self.tx.savepoint(Savepoint::Set(depth)).await?;
+        self.depth = depth;
+        let mark = self.handover.mark();
+        let done = part(self).await;
+        let end = if done.is_ok() { Savepoint::Release(depth) } else { Savepoint::RollBack(depth) };
+        let ended = self.tx.savepoint(end).await;
+        self.depth = depth - 1;
+        if done.is_err() {
+            self.handover.forget_since(mark);
+        }
+        // A database that has given up the whole transaction knows no savepoints of it.
+        self.is_lost |= ended.is_err();
+        let answer = done?;
+        ended?;
+        Ok(answer)
+    }
+
     /// Commits, and hands the messages over. Once begun it runs to its end, also when the future is dropped.
     ///
     /// When the outcome is [unknown](CommitError::Unknown) nothing is handed over: if the messages are there after all,
     /// they are handled when their leases have run out.
     pub async fn commit(self) -> Result<(), CommitError> {
-        let Self { tx, handover, .. } = self;
+        let Self { tx, handover, depth, is_lost, .. } = self;
         lasting(async move {
+            if depth > 0 || is_lost {
+                let _ = tx.rollback().await;
+                return Err(CommitError::RolledBack(StoreError::rejected(
+                    "a nested part of the transaction was cut short or could not be undone: begin a new transaction",
+                )));
+            }
             tx.commit().await?;
             handover.committed();
             Ok(())

@@ -15,7 +15,7 @@ use crate::clock::dice;
 use crate::dispatcher::Engine;
 use crate::flight::Flight;
 use crate::pauses::Change;
-use crate::plan::RouteHandler;
+use crate::plan::{PlannedRoute, RouteHandler};
 use crate::queue::{Entries, Work};
 
 /// Pieces of work after which a worker lets other tasks of its thread run.
@@ -163,11 +163,13 @@ impl Engine {
                 Verdict::Release { delay: Duration::ZERO }
             }
             Some(Ended::Unavailable(_)) => Verdict::Release { delay: pause },
+            Some(Ended::Committed) => {
+                end_to_end(flight, route);
+                return self.committed(flight);
+            }
             Some(Ended::End(end)) => {
-                if end == AttemptEnd::Succeeded
-                    && let Ok(age) = SystemTime::now().duration_since(flight.cx.created_at())
-                {
-                    route.meters.end_to_end_took(age);
+                if end == AttemptEnd::Succeeded {
+                    end_to_end(flight, route);
                 }
                 self.decide(flight.cx.attempt(), end, &route.retry)
             }
@@ -176,5 +178,11 @@ impl Engine {
             route.meters.dead();
         }
         self.settle(flight, verdict);
+    }
+}
+
+fn end_to_end(flight: &Flight, route: &PlannedRoute) {
+    if let Ok(age) = SystemTime::now().duration_since(flight.cx.created_at()) {
+        route.meters.end_to_end_took(age);
     }
 }

@@ -14,7 +14,7 @@ use sqlx::{AssertSqlSafe, MySqlConnection};
 use uuid::Uuid;
 
 use super::MysqlInbox;
-use crate::enqueue::{NULL_OUTSIDE, duration_micros, insert};
+use crate::enqueue::{NULL_OUTSIDE, duration_micros, guard_first, insert};
 use crate::error::store_error;
 use crate::row::{get, hash, name, standing};
 use crate::sql::{with_literal, with_messages};
@@ -72,12 +72,7 @@ impl MysqlInbox {
             Taking::Lease(lease) => (InboxState::Processing, lease.fence(), Some(lease), None),
         };
         let inner = &self.queue.inner;
-        if !inner.server.is_mariadb {
-            let guard = sqlx::raw_sql(AssertSqlSafe(inner.sql.enqueue_guard.as_str()));
-            guard.execute(&mut *tx).await.map_err(store_error)?;
-        }
-        let id = if inner.server.is_mariadb { NULL_OUTSIDE } else { "?" };
-        let statement = with_literal(&self.sql.register, "? /*guard*/", id);
+        let statement = guard_first(inner, tx, &self.sql.register, NULL_OUTSIDE).await.map_err(store_error)?;
         let address = inner.pool.connect_options();
         inner.spares.prepare(&address, tx, &statement).await.map_err(store_error)?;
         let content = receipt.get_hash();

@@ -134,6 +134,12 @@ impl PostgresInbox {
             Taking::Done(held) => (InboxState::Done, Fence::new(), None, held),
             Taking::Lease(lease) => (InboxState::Processing, lease.fence(), Some(lease), None),
         };
+        // Most messages are consumed when they come for the first time, without a lease.
+        if let Taking::Done(None) = taking
+            && self.take_new(tx, receipt).await?
+        {
+            return Ok(Registered::New);
+        }
         let hash = receipt.get_hash();
         let rows = self
             .run(tx, &self.sql.register, |query| {
@@ -166,6 +172,22 @@ impl PostgresInbox {
             self.add_places(tx, [&mut answer].into_iter()).await?;
         }
         Ok(Registered::of(is_taken, standing(&answer.state, answer.is_queued, answer.place.as_deref())?))
+    }
+
+    /// Makes a message done that is not known; whether it was not.
+    async fn take_new(&self, tx: &mut PgConnection, receipt: &Receipt) -> Result<bool, StoreError> {
+        let hash = receipt.get_hash();
+        let rows = self
+            .run(tx, &self.sql.register_new, |query| {
+                query
+                    .bind(receipt.source().to_owned())
+                    .bind(receipt.message_id().to_owned())
+                    .bind(MessageId::new().as_uuid())
+                    .bind(hash.map(|hash| hash.algorithm().to_owned()))
+                    .bind(hash.map(|hash| hash.bytes().to_vec()))
+            })
+            .await?;
+        Ok(!rows.is_empty())
     }
 
     /// Looks and decides, again when a worker was faster than what was decided.

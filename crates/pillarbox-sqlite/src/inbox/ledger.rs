@@ -62,6 +62,20 @@ pub(super) async fn see(
     Answer::of(&see.fetch_one(tx).await.map_err(store_error)?)
 }
 
+/// Makes a message done that is not known; whether it was not.
+pub(super) async fn take_new(
+    sql: &InboxStatements,
+    tx: &mut SqliteConnection,
+    receipt: &Receipt,
+) -> Result<bool, StoreError> {
+    let hash = receipt.get_hash();
+    let take = named(&sql.register_new, receipt)
+        .bind(MessageId::new().as_uuid())
+        .bind(hash.map(|hash| hash.algorithm().to_owned()))
+        .bind(hash.map(|hash| hash.bytes().to_vec()));
+    Ok(take.execute(tx).await.map_err(store_error)?.rows_affected() == 1)
+}
+
 pub(super) async fn take(
     sql: &InboxStatements,
     tx: &mut SqliteConnection,

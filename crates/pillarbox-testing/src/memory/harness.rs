@@ -89,7 +89,7 @@ impl Harness for MemoryHarness {
     }
 
     async fn write_business_row(&self, tx: &mut MemoryTransaction) {
-        tx.business_row_count += 1;
+        tx.write_business_rows(1);
     }
 
     async fn business_row_count(&self) -> u64 {
@@ -105,11 +105,11 @@ impl Harness for MemoryHarness {
     }
 
     async fn write_row_on(&self, tx: &mut MemoryTransaction) {
-        tx.business_row_count += 1;
+        tx.write_business_rows(1);
     }
 
     async fn write_nested_row_on(&self, tx: &mut MemoryTransaction, is_kept: bool) {
-        tx.business_row_count += u64::from(is_kept);
+        tx.write_business_rows(u64::from(is_kept));
     }
 
     async fn spoil(&self, tx: &mut MemoryTransaction) {

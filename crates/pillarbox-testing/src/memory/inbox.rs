@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use pillarbox_core::inbox::{
-    InboxOptions, InboxRecord, InboxState, InboxStore, Incoming, Mark, Receipt, Received, Reception, Registered,
-    Sighting, WithInbox, check_page, decide, state_of,
+    InboxOptions, InboxRecord, InboxState, InboxStore, Incoming, Mark, Marking, Receipt, Received, Reception,
+    Registered, Sighting, Standing, WithInbox, check_page, decide, decide_mark, state_of,
 };
 use pillarbox_core::lease::Lease;
 use pillarbox_core::retention::PurgeLimit;
@@ -17,6 +17,7 @@ use pillarbox_core::{OutboxAdmin, OutboxStore, SchemaAdmin, StoreError, StoreId}
 use tokio::sync::OwnedMutexGuard;
 
 use super::ledger::{Entry, Ledger, Name, name_of};
+use super::locks::until_free;
 use super::outbox::Outbox;
 use super::store::MemoryStore;
 
@@ -38,6 +39,10 @@ impl WithInbox for MemoryStore {
             inbox.apply_policy(policy).await?;
             Ok(inbox)
         })
+    }
+
+    fn queue_of(inbox: &MemoryInbox) -> Self {
+        inbox.queue.clone()
     }
 }
 
@@ -67,16 +72,47 @@ impl MemoryInbox {
     async fn at<T>(
         &self,
         receipt: &Receipt,
-        act: impl FnOnce(&mut Entry, bool, &mut Outbox, SystemTime) -> T,
+        act: impl Fn(&mut Entry, bool, &mut Outbox, SystemTime) -> T,
+    ) -> Result<T, StoreError> {
+        self.at_when(receipt, |_| false, act).await
+    }
+
+    /// As [`at`](Self::at), once the queue's row is free if the call is going to take it.
+    async fn at_when<T>(
+        &self,
+        receipt: &Receipt,
+        takes: impl Fn(Standing) -> bool,
+        act: impl Fn(&mut Entry, bool, &mut Outbox, SystemTime) -> T,
     ) -> Result<T, StoreError> {
         receipt.check()?;
         let name = name_of(receipt);
         let _held = self.lock([name.clone()].into()).await?;
-        self.call(|outbox, ledger, now| {
+        self.call_when(std::slice::from_ref(&name), takes, |outbox, ledger, now| {
             let is_known = ledger.entries.contains_key(&name);
-            let entry = ledger.entries.entry(name).or_insert_with(|| Entry::new(now));
+            let entry = ledger.entries.entry(name.clone()).or_insert_with(|| Entry::new(now));
             act(entry, is_known, outbox, now)
         })
+        .await
+    }
+
+    /// As [`call`](Self::call), once no open transaction has settled a message that the call is going to take.
+    async fn call_when<T>(
+        &self,
+        names: &[Name],
+        takes: impl Fn(Standing) -> bool,
+        act: impl Fn(&mut Outbox, &mut Ledger, SystemTime) -> T,
+    ) -> Result<T, StoreError> {
+        let attempt = || {
+            self.call(|outbox, ledger, now| {
+                let entries = names.iter().filter_map(|name| ledger.entries.get(name));
+                let mut taken = entries.filter(|entry| takes(entry.standing(outbox, now)));
+                match taken.find_map(|entry| outbox.holder_of(entry.message_id)) {
+                    Some(holder) => Err(holder),
+                    None => Ok(act(outbox, ledger, now)),
+                }
+            })
+        };
+        until_free(attempt).await
     }
 
     fn receive_one(&self, outbox: &mut Outbox, ledger: &mut Ledger, now: SystemTime, incoming: &Incoming) -> Received {
@@ -121,10 +157,11 @@ impl InboxStore for MemoryInbox {
     }
 
     async fn mark(&self, receipt: &Receipt, mark: Mark) -> Result<InboxState, StoreError> {
-        self.at(receipt, |entry, is_known, outbox, now| {
+        let takes = |standing| matches!(decide_mark(Some(standing), &mark), Marking::Finish | Marking::Bury);
+        self.at_when(receipt, takes, |entry, is_known, outbox, now| {
             let before = is_known.then(|| entry.standing(outbox, now));
             entry.see(receipt, now);
-            entry.mark(outbox, before, mark, now);
+            entry.mark(outbox, before, mark.clone(), now);
             before.map_or(InboxState::Seen, state_of)
         })
         .await
@@ -135,8 +172,13 @@ impl InboxStore for MemoryInbox {
         if incoming.is_empty() {
             return Ok(Vec::new());
         }
-        let _held = self.lock(incoming.iter().map(|one| name_of(one.receipt())).collect()).await?;
-        self.call(|outbox, ledger, now| incoming.iter().map(|one| self.receive_one(outbox, ledger, now, one)).collect())
+        let names: Vec<_> = incoming.iter().map(|one| name_of(one.receipt())).collect();
+        let _held = self.lock(names.iter().cloned().collect()).await?;
+        let takes = |standing| decide(Some(standing)) == Reception::Replaced;
+        self.call_when(&names, takes, |outbox, ledger, now| {
+            incoming.iter().map(|one| self.receive_one(outbox, ledger, now, one)).collect()
+        })
+        .await
     }
 
     async fn lease(&self, receipt: &Receipt, lease: Lease) -> Result<Registered, StoreError> {

@@ -11,6 +11,7 @@ use pillarbox_core::retry::RetryPolicy;
 use pillarbox_core::store::{Claimed, Enqueue, Enqueued, Placement, Reap, Reaped, Settlement};
 use pillarbox_core::{AttemptEnd, MessageId, OwnerToken, Verdict, WorkId, decide};
 
+use super::locks::{Holder, Lock, Locks};
 use super::row::{Place, Row, increased};
 
 /// The tables of one outbox.
@@ -20,6 +21,7 @@ pub(super) struct Outbox {
     last_id: i64,
     rows: BTreeMap<WorkId, Row>,
     by_message: HashMap<MessageId, WorkId>,
+    locks: Locks,
 }
 
 impl Outbox {
@@ -80,6 +82,7 @@ impl Outbox {
         let is_ready = |row: &&Row| {
             row.is_due(now)
                 && !row.is_expired(now)
+                && self.locks.holder(row.id).is_none()
                 && match row.place {
                     Place::Free => true,
                     Place::Leased { locked_until, .. } => locked_until <= now && !is_last_lease(row, lost_leases_max),
@@ -104,6 +107,26 @@ impl Outbox {
         claimed
     }
 
+    /// What must end before these claims can be settled or renewed: a transaction that has settled one of them.
+    pub(super) fn holder<'h>(&self, owner: OwnerToken, held: impl IntoIterator<Item = &'h Held>) -> Option<Holder> {
+        let mut ours = held.into_iter().filter(|held| self.is_under(owner, **held));
+        ours.find_map(|held| self.locks.holder(held.work_id)).cloned()
+    }
+
+    /// Keeps everybody else from rows that no transaction has changed.
+    pub(super) fn lock(&mut self, rows: impl IntoIterator<Item = WorkId>) -> Lock {
+        self.locks.take(rows)
+    }
+
+    pub(super) fn is_under(&self, owner: OwnerToken, held: Held) -> bool {
+        self.row(held.work_id).is_some_and(|row| row.is_under(owner, held))
+    }
+
+    /// What must end before this message can be replaced, removed or buried.
+    pub(super) fn holder_of(&self, message_id: MessageId) -> Option<Holder> {
+        self.by_message.get(&message_id).and_then(|row| self.locks.holder(*row)).cloned()
+    }
+
     /// Applies one verdict; whether the message was still under the claim that the settlement names.
     pub(super) fn settle(
         &mut self,
@@ -116,27 +139,8 @@ impl Outbox {
         let Some(row) = self.rows.get_mut(&id).filter(|row| row.is_under(owner, settlement.held)) else {
             return false;
         };
-        let verdict = &settlement.verdict;
-        if let Some(reason) = verdict.reason() {
-            row.last_error = Some(reason.into_owned());
-        }
-        match verdict {
-            Verdict::Ack => match retention {
-                Retention::Delete => self.remove(id),
-                Retention::Receipt(_) => {
-                    row.strip();
-                    row.place = Place::Done { settled_at: now, settled_by: owner, is_receipt: true };
-                }
-                Retention::Message(_) => {
-                    row.place = Place::Done { settled_at: now, settled_by: owner, is_receipt: false };
-                }
-            },
-            Verdict::Fail { .. } => row.place = Place::Dead { settled_at: now, settled_by: Some(owner) },
-            Verdict::Abandon { .. } => row.give_back(verdict.delay(), now),
-            Verdict::Release { .. } => {
-                row.attempts = row.attempts.saturating_sub(1);
-                row.give_back(verdict.delay(), now);
-            }
+        if !row.settle(owner, &settlement.verdict, retention, now) {
+            self.remove(id);
         }
         true
     }
@@ -172,7 +176,8 @@ impl Outbox {
             ids.extend(overdue.into_iter().take(window).map(|(_, id)| id));
         }
         for id in ids {
-            if let Some(row) = self.rows.get_mut(&id).filter(|row| !row.is_held(now)) {
+            let is_free = self.locks.holder(id).is_none();
+            if let Some(row) = self.rows.get_mut(&id).filter(|row| is_free && !row.is_held(now)) {
                 reap_row(row, lost_leases_max, now, &mut reaped);
             }
         }

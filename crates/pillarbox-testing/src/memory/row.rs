@@ -7,8 +7,9 @@ use pillarbox_core::admin::StoredMessage;
 use pillarbox_core::lease::{Held, Lease};
 use pillarbox_core::message::{When, truncated};
 use pillarbox_core::parts::{Parts, write_aggregate_type, write_headers};
+use pillarbox_core::retention::Retention;
 use pillarbox_core::store::{Claimed, Undecodable};
-use pillarbox_core::{Fence, Message, OwnerToken, State, WorkId};
+use pillarbox_core::{Fence, Message, OwnerToken, State, Verdict, WorkId};
 
 /// Counters are 32-bit and signed in every database; they stop here.
 pub(super) const COUNT_MAX: u32 = i32::MAX.unsigned_abs();
@@ -76,6 +77,38 @@ impl Row {
             fence: lease.fence(),
             locked_until: truncated(now + lease.duration()),
         };
+    }
+
+    /// Does what a verdict asks for; whether anything of the row is kept.
+    pub(super) fn settle(
+        &mut self,
+        owner: OwnerToken,
+        verdict: &Verdict,
+        retention: Retention,
+        now: SystemTime,
+    ) -> bool {
+        if let Some(reason) = verdict.reason() {
+            self.last_error = Some(reason.into_owned());
+        }
+        match verdict {
+            Verdict::Ack => match retention {
+                Retention::Delete => return false,
+                Retention::Receipt(_) => {
+                    self.strip();
+                    self.place = Place::Done { settled_at: now, settled_by: owner, is_receipt: true };
+                }
+                Retention::Message(_) => {
+                    self.place = Place::Done { settled_at: now, settled_by: owner, is_receipt: false };
+                }
+            },
+            Verdict::Fail { .. } => self.place = Place::Dead { settled_at: now, settled_by: Some(owner) },
+            Verdict::Abandon { .. } => self.give_back(verdict.delay(), now),
+            Verdict::Release { .. } => {
+                self.attempts = self.attempts.saturating_sub(1);
+                self.give_back(verdict.delay(), now);
+            }
+        }
+        true
     }
 
     /// Makes the row pending again, now or after the delay.

@@ -13,6 +13,7 @@ use pillarbox_core::store::{Claimed, Enqueue, Enqueued, Exchanged, GuardPlan, Re
 use pillarbox_core::{OutboxStore, OwnerToken, SchemaAdmin, Settled, StoreError, StoreId};
 
 use super::database::MemoryDatabase;
+use super::locks::until_free;
 use super::outbox::Outbox;
 use super::row::Row;
 
@@ -66,6 +67,22 @@ impl MemoryStore {
         Ok(act(outbox, now))
     }
 
+    /// As [`call`](Self::call), once no open transaction has settled one of these claims.
+    async fn call_at<'h, T>(
+        &self,
+        owner: OwnerToken,
+        held: impl IntoIterator<Item = &'h Held> + Clone,
+        act: impl Fn(&mut Outbox, SystemTime) -> T,
+    ) -> Result<T, StoreError> {
+        let attempt = || {
+            self.call(|outbox, now| match outbox.holder(owner, held.clone()) {
+                Some(holder) => Err(holder),
+                None => Ok(act(outbox, now)),
+            })
+        };
+        until_free(attempt).await
+    }
+
     fn settle_on(
         &self,
         outbox: &mut Outbox,
@@ -115,15 +132,18 @@ impl OutboxStore for MemoryStore {
         if plan.is_empty() {
             return Ok(Vec::new());
         }
-        self.call(|outbox, now| self.settle_on(outbox, owner, &plan, now))
+        let held = plan.rows().iter().map(|settlement| &settlement.held);
+        self.call_at(owner, held, |outbox, now| self.settle_on(outbox, owner, &plan, now)).await
     }
 
     async fn exchange(&self, settlements: &[Settlement], claim: Claim) -> Result<Exchanged, StoreError> {
         let plan = GuardPlan::new(settlements, |settlement| settlement.held)?;
-        self.call(|outbox, now| Exchanged {
+        let held = plan.rows().iter().map(|settlement| &settlement.held);
+        self.call_at(claim.owner(), held, |outbox, now| Exchanged {
             settled: self.settle_on(outbox, claim.owner(), &plan, now),
             claimed: outbox.claim(claim, self.options.lost_leases_max, now),
         })
+        .await
     }
 
     async fn renew(&self, owner: OwnerToken, held: &[Held], lease: Duration) -> Result<Vec<Settled>, StoreError> {
@@ -132,10 +152,11 @@ impl OutboxStore for MemoryStore {
         if plan.is_empty() {
             return Ok(Vec::new());
         }
-        self.call(|outbox, now| {
+        self.call_at(owner, plan.rows().iter().copied(), |outbox, now| {
             let renewed: Vec<_> = plan.rows().iter().filter(|held| outbox.renew(lease, ***held, now)).collect();
             plan.answers(renewed.into_iter().map(|held| held.work_id))
         })
+        .await
     }
 
     async fn reap(&self, reap: Reap) -> Result<Reaped, StoreError> {

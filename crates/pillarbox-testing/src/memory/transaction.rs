@@ -1,39 +1,75 @@
 //! A user's transaction on the memory database.
 
+use std::collections::HashSet;
+use std::time::SystemTime;
+
 use pillarbox_core::lease::Lease;
 use pillarbox_core::naming::Naming;
-use pillarbox_core::store::{BoxFuture, Enqueue, Enqueued, OpenTransaction};
+use pillarbox_core::retention::Retention;
+use pillarbox_core::store::{BoxFuture, Enqueue, Enqueued, GuardPlan, OpenTransaction, Settlement};
 use pillarbox_core::{
-    CommitError, ConsumeIn, EnqueueIn, OutboxStore, Receipt, Registered, StoreError, StoreTransaction, Transactional,
+    CommitError, ConsumeIn, EnqueueIn, Isolation, OutboxStore, OwnerToken, Receipt, Registered, Savepoint, Settled,
+    StoreError, StoreTransaction, Transactional, WorkId,
 };
 use tokio::sync::OwnedMutexGuard;
 
 use super::database::MemoryDatabase;
 use super::inbox::MemoryInbox;
 use super::ledger::{Entry, Name, name_of};
+use super::locks::{Holder, Lock, until_free};
 use super::row::Row;
 use super::store::MemoryStore;
 
 /// What was written and not yet committed; dropping it rolls back.
 ///
 /// Two open transactions do not see each other: of one message enqueued in both, the first commit stores it and the
-/// second one leaves it.
+/// second one leaves it. A message that was settled here, and a receipt that was registered, are locked until the end: claims
+/// and reaps pass over the message, and whoever wants to settle or renew it, or to register the receipt, waits. Two
+/// transactions that wait for each other wait for ever.
 #[derive(Debug)]
 pub struct MemoryTransaction {
     database: MemoryDatabase,
-    rows: Vec<(Naming, Vec<Row>)>,
-    registrations: Vec<Registration>,
-    pub(super) business_row_count: u64,
+    staged: Staged,
+    /// On messages, and on entries of ledgers.
+    locks: (Vec<Lock>, Vec<OwnedMutexGuard<()>>),
+    savepoints: Vec<Mark>,
     fate: Fate,
 }
 
+/// What the commit will write.
+#[derive(Clone, Debug, Default)]
+struct Staged {
+    rows: Vec<(Naming, Vec<Row>)>,
+    settlements: Vec<Settling>,
+    registrations: Vec<Registration>,
+    business_row_count: u64,
+}
+
+/// A verdict on a message that was stored before; nobody else gets at it until the end.
+#[derive(Clone, Debug)]
+struct Settling {
+    naming: Naming,
+    owner: OwnerToken,
+    settlement: Settlement,
+    retention: Retention,
+    at: SystemTime,
+}
+
 /// An entry of a ledger as the transaction will leave it; nobody else gets at it until then.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Registration {
     naming: Naming,
     name: Name,
     entry: Entry,
-    _held: Vec<OwnedMutexGuard<()>>,
+}
+
+/// What there was when a savepoint was set.
+#[derive(Debug)]
+struct Mark {
+    depth: u32,
+    staged: Staged,
+    lock_counts: (usize, usize),
+    fate: Fate,
 }
 
 /// What a test has in mind for a transaction.
@@ -46,7 +82,8 @@ enum Fate {
 
 impl MemoryTransaction {
     pub(super) fn new(database: MemoryDatabase) -> Self {
-        Self { database, rows: Vec::new(), registrations: Vec::new(), business_row_count: 0, fate: Fate::Committed }
+        let (staged, fate) = (Staged::default(), Fate::Committed);
+        Self { database, staged, locks: Default::default(), savepoints: Vec::new(), fate }
     }
 
     /// Spoils it, as a deadlock or a failed statement does elsewhere: it takes no message any more, and its commit answers
@@ -66,13 +103,18 @@ impl MemoryTransaction {
             return;
         }
         let mut inner = self.database.lock();
-        inner.business_row_count += self.business_row_count;
-        for (naming, rows) in self.rows {
+        inner.business_row_count += self.staged.business_row_count;
+        for (naming, rows) in self.staged.rows {
             if let Ok((outbox, _)) = inner.call(&naming) {
                 outbox.insert(rows);
             }
         }
-        for registration in self.registrations {
+        for Settling { naming, owner, settlement, retention, at } in self.staged.settlements {
+            if let Ok((outbox, _)) = inner.call(&naming) {
+                outbox.settle(owner, &settlement, retention, at);
+            }
+        }
+        for registration in self.staged.registrations {
             if let Ok((_, ledger, _)) = inner.call_inbox(&registration.naming) {
                 ledger.entries.insert(registration.name, registration.entry);
             }
@@ -90,19 +132,101 @@ impl MemoryTransaction {
         if let Fate::Spoiled = self.fate { Err(spoiled()) } else { Ok(()) }
     }
 
+    pub(super) fn write_business_rows(&mut self, count: u64) {
+        self.staged.business_row_count += count;
+    }
+
     fn enqueue(&mut self, store: &MemoryStore, enqueue: &Enqueue<'_>) -> Result<Vec<Enqueued>, StoreError> {
         self.require_whole(store)?;
-        let naming = &store.options().naming;
-        let at = self.rows.iter().position(|(other, _)| other == naming).unwrap_or_else(|| {
-            self.rows.push((naming.clone(), Vec::new()));
-            self.rows.len() - 1
-        });
-        let unsaved = &mut self.rows[at].1;
+        let unsaved = self.staged.unsaved(store.naming());
         store.call(|outbox, now| {
             let (rows, answers) = outbox.prepare(enqueue, unsaved, now);
             unsaved.extend(rows);
             answers
         })
+    }
+
+    /// Stages the verdicts and locks their messages, or says which transaction must end before.
+    fn try_settle(
+        &mut self,
+        store: &MemoryStore,
+        owner: OwnerToken,
+        plan: &GuardPlan<'_, Settlement>,
+    ) -> Result<Result<Vec<WorkId>, Holder>, StoreError> {
+        let Self { staged, locks, .. } = self;
+        let (naming, retention) = (store.naming(), store.options().retention);
+        let settled = staged.settlements.iter().filter(|other| other.naming == *naming);
+        let settled: HashSet<_> = settled.map(|other| other.settlement.held.work_id).collect();
+        let rest: Vec<&Settlement> =
+            plan.rows().iter().copied().filter(|one| !settled.contains(&one.held.work_id)).collect();
+        store.call(|outbox, at| {
+            if let Some(holder) = outbox.holder(owner, rest.iter().map(|one| &one.held)) {
+                return Err(holder);
+            }
+            let (stored, rest): (Vec<_>, Vec<_>) = rest.into_iter().partition(|one| outbox.is_under(owner, one.held));
+            let mut applied: Vec<_> = stored.iter().map(|settlement| settlement.held.work_id).collect();
+            locks.0.push(outbox.lock(applied.iter().copied()));
+            staged.settlements.extend(stored.into_iter().map(|settlement| {
+                let (naming, settlement) = (naming.clone(), Settlement::clone(settlement));
+                Settling { naming, owner, settlement, retention, at }
+            }));
+            let born_here = rest.iter().filter(|one| staged.settle_unsaved(naming, owner, one, retention, at));
+            applied.extend(born_here.map(|settlement| settlement.held.work_id));
+            Ok(applied)
+        })
+    }
+
+    fn act_on(&mut self, savepoint: Savepoint) -> Result<(), StoreError> {
+        let (Savepoint::Set(depth) | Savepoint::Release(depth) | Savepoint::RollBack(depth)) = savepoint;
+        if let (Fate::Spoiled, Savepoint::Set(_) | Savepoint::Release(_)) = (self.fate, savepoint) {
+            return Err(spoiled());
+        }
+        if let Savepoint::Set(_) = savepoint {
+            let (staged, fate) = (self.staged.clone(), self.fate);
+            let lock_counts = (self.locks.0.len(), self.locks.1.len());
+            self.savepoints.push(Mark { depth, staged, lock_counts, fate });
+            return Ok(());
+        }
+        let Some(at) = self.savepoints.iter().rposition(|mark| mark.depth == depth) else {
+            self.fate = Fate::Spoiled;
+            return Err(StoreError::rejected("this transaction has no such savepoint"));
+        };
+        let mark = self.savepoints.drain(at..).next();
+        if let (Some(mark), Savepoint::RollBack(_)) = (mark, savepoint) {
+            (self.staged, self.fate) = (mark.staged, mark.fate);
+            self.locks.0.truncate(mark.lock_counts.0);
+            self.locks.1.truncate(mark.lock_counts.1);
+        }
+        Ok(())
+    }
+}
+
+impl Staged {
+    /// The messages of this transaction that nobody else can see yet.
+    fn unsaved(&mut self, naming: &Naming) -> &mut Vec<Row> {
+        let at = self.rows.iter().position(|(other, _)| other == naming).unwrap_or_else(|| {
+            self.rows.push((naming.clone(), Vec::new()));
+            self.rows.len() - 1
+        });
+        &mut self.rows[at].1
+    }
+
+    /// Settles a message that was born leased in this very transaction.
+    fn settle_unsaved(
+        &mut self,
+        naming: &Naming,
+        owner: OwnerToken,
+        settlement: &Settlement,
+        retention: Retention,
+        at: SystemTime,
+    ) -> bool {
+        let unsaved = self.unsaved(naming);
+        let is_meant = |row: &Row| row.id == settlement.held.work_id && row.is_under(owner, settlement.held);
+        let Some(place) = unsaved.iter().position(is_meant) else { return false };
+        if !unsaved[place].settle(owner, &settlement.verdict, retention, at) {
+            unsaved.remove(place);
+        }
+        true
     }
 }
 
@@ -118,17 +242,18 @@ impl ConsumeIn<MemoryTransaction> for MemoryInbox {
             tx.require_whole(self.queue_store())?;
             let (naming, name) = (self.queue_store().naming().clone(), name_of(receipt));
             let is_this = |one: &Registration| one.naming == naming && one.name == name;
-            let at = match tx.registrations.iter().position(is_this) {
+            let registrations = &mut tx.staged.registrations;
+            let at = match registrations.iter().position(is_this) {
                 Some(at) => at,
                 None => {
-                    let _held = self.lock([name.clone()].into()).await?;
+                    tx.locks.1.extend(self.lock([name.clone()].into()).await?);
                     let known = self.call(|_, ledger, now| ledger.entries.get(&name).cloned().ok_or(now))?;
                     let entry = known.unwrap_or_else(Entry::new);
-                    tx.registrations.push(Registration { naming, name, entry, _held });
-                    tx.registrations.len() - 1
+                    registrations.push(Registration { naming, name, entry });
+                    registrations.len() - 1
                 }
             };
-            let entry = &mut tx.registrations[at].entry;
+            let entry = &mut registrations[at].entry;
             self.call(|outbox, _, now| {
                 entry.see(receipt, now);
                 entry.take(outbox, None, lease, now)
@@ -153,7 +278,8 @@ impl OpenTransaction<MemoryStore> for &mut MemoryTransaction {
 impl Transactional for MemoryStore {
     type Transaction = MemoryTransaction;
 
-    fn begin(&self) -> BoxFuture<'_, Result<MemoryTransaction, StoreError>> {
+    /// Always serializable: whoever would see something else has to wait.
+    fn begin_at(&self, _: Isolation) -> BoxFuture<'_, Result<MemoryTransaction, StoreError>> {
         Box::pin(async move { Ok(self.database().begin()) })
     }
 }
@@ -171,6 +297,29 @@ impl StoreTransaction<MemoryStore> for MemoryTransaction {
         enqueue: Enqueue<'a>,
     ) -> BoxFuture<'a, Result<Vec<Enqueued>, StoreError>> {
         store.enqueue_in(self, enqueue)
+    }
+
+    fn settle<'a>(
+        &'a mut self,
+        store: &'a MemoryStore,
+        owner: OwnerToken,
+        settlements: &'a [Settlement],
+    ) -> BoxFuture<'a, Result<Vec<Settled>, StoreError>> {
+        Box::pin(async move {
+            let plan = GuardPlan::new(settlements, |settlement| settlement.held)?;
+            if plan.is_empty() {
+                return Ok(Vec::new());
+            }
+            self.require_whole(store)?;
+            let fate = std::mem::replace(&mut self.fate, Fate::Spoiled);
+            let applied = until_free(|| self.try_settle(store, owner, &plan)).await?;
+            self.fate = fate;
+            Ok(plan.answers(applied))
+        })
+    }
+
+    fn savepoint(&mut self, savepoint: Savepoint) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(async move { self.act_on(savepoint) })
     }
 
     fn commit(self) -> BoxFuture<'static, Result<(), CommitError>> {

@@ -16,7 +16,7 @@ use crate::route::Route;
 type Log = Arc<Mutex<Vec<String>>>;
 
 fn plan(builder: RuntimeBuilder) -> Plan {
-    builder.into_plan(StoreId::new("shop").unwrap()).unwrap()
+    builder.into_plan(StoreId::new("shop").unwrap(), None).unwrap()
 }
 
 fn builder() -> RuntimeBuilder {

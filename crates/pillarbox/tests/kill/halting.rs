@@ -11,7 +11,7 @@ use pillarbox::prelude::*;
 use pillarbox::retention::PurgeLimit;
 use pillarbox::store::{BoxFuture, Claimed, Enqueued, Exchanged, Reap, Reaped};
 use pillarbox::{CommitError, StoreId, Transactional};
-use pillarbox_core::{StoreTransaction, Wakeups};
+use pillarbox_core::{Isolation, Savepoint, StoreTransaction, Wakeups};
 
 /// Where a worker is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,8 +156,8 @@ impl<S: OutboxStore> OutboxStore for Halting<S> {
 impl<S: Transactional> Transactional for Halting<S> {
     type Transaction = HaltingTransaction<S>;
 
-    fn begin(&self) -> BoxFuture<'_, Result<Self::Transaction, StoreError>> {
-        Box::pin(async { Ok(HaltingTransaction { tx: self.store.begin().await?, point: self.point }) })
+    fn begin_at(&self, isolation: Isolation) -> BoxFuture<'_, Result<Self::Transaction, StoreError>> {
+        Box::pin(async move { Ok(HaltingTransaction { tx: self.store.begin_at(isolation).await?, point: self.point }) })
     }
 }
 
@@ -180,6 +180,24 @@ impl<S: Transactional> StoreTransaction<Halting<S>> for HaltingTransaction<S> {
         enqueue: Enqueue<'a>,
     ) -> BoxFuture<'a, Result<Vec<Enqueued>, StoreError>> {
         self.tx.enqueue(&store.store, enqueue)
+    }
+
+    fn settle<'a>(
+        &'a mut self,
+        store: &'a Halting<S>,
+        owner: OwnerToken,
+        settlements: &'a [Settlement],
+    ) -> BoxFuture<'a, Result<Vec<Settled>, StoreError>> {
+        Box::pin(async move {
+            store.before_settle(settlements).await;
+            let settled = self.tx.settle(&store.store, owner, settlements).await;
+            store.after_settle(settlements).await;
+            settled
+        })
+    }
+
+    fn savepoint(&mut self, savepoint: Savepoint) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.tx.savepoint(savepoint)
     }
 
     fn commit(self) -> BoxFuture<'static, Result<(), CommitError>> {

@@ -19,6 +19,30 @@ use tokio::sync::mpsc;
 
 use super::support::{attempts, on_stage, quiet, stage};
 
+/// Runs scenarios on every backend, in a module each.
+macro_rules! on_every_backend {
+    ($($scenario:ident)*) => {
+        on_every_backend! { @ memory Memory, $($scenario)* }
+        on_every_backend! { @ sqlite Sqlite, $($scenario)* }
+        #[cfg(feature = "postgres")]
+        on_every_backend! { @ postgres Postgres, $($scenario)* }
+        #[cfg(feature = "mysql")]
+        on_every_backend! { @ mysql Mysql, $($scenario)* }
+    };
+    (@ $module:ident $backend:ident, $($scenario:ident)*) => {
+        mod $module {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $scenario() {
+                    super::$scenario::<crate::acceptance::$backend>().await;
+                }
+            )*
+        }
+    };
+}
+
+pub(crate) use on_every_backend;
+
 /// A store that the scenarios run on.
 pub(crate) trait Backend: 'static {
     type Store: WithInbox + OutboxAdmin;
@@ -83,7 +107,7 @@ pub(crate) async fn outbox<B: Backend>() -> (Outbox<B::Store>, TempDir) {
     (Outbox::new(B::open(options, folder.path()).await.unwrap()), folder)
 }
 
-async fn stored<S: OutboxAdmin>(outbox: &Outbox<S>, id: MessageId) -> Option<StoredMessage> {
+pub(crate) async fn stored<S: OutboxAdmin>(outbox: &Outbox<S>, id: MessageId) -> Option<StoredMessage> {
     outbox.store().get(MessageName::Message(id)).await.unwrap()
 }
 
@@ -259,34 +283,14 @@ async fn what_was_given_back_is_handled_elsewhere<B: Backend>() {
     }
 }
 
-macro_rules! scenarios {
-    ($($backend:ident: $store:ident,)*) => {$(
-        mod $backend {
-            use super::*;
-
-            scenarios!(@ $store
-                a_rolled_back_message_is_not_there
-                a_committed_message_takes_the_hot_path
-                what_the_hot_queue_cannot_hold_is_handled_by_the_poller
-                a_message_that_fails_is_retried_and_then_dead
-                enums_name_message_and_aggregate_types
-                what_was_given_back_is_handled_elsewhere
-            );
-        }
-    )*};
-    (@ $store:ident $($scenario:ident)*) => {$(
-        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn $scenario() {
-            super::$scenario::<$store>().await;
-        }
-    )*};
+on_every_backend! {
+    a_rolled_back_message_is_not_there
+    a_committed_message_takes_the_hot_path
+    what_the_hot_queue_cannot_hold_is_handled_by_the_poller
+    a_message_that_fails_is_retried_and_then_dead
+    enums_name_message_and_aggregate_types
+    what_was_given_back_is_handled_elsewhere
 }
-
-scenarios! { memory: Memory, sqlite: Sqlite, }
-#[cfg(feature = "postgres")]
-scenarios! { postgres: Postgres, }
-#[cfg(feature = "mysql")]
-scenarios! { mysql: Mysql, }
 
 /// BUS-05, H5, H29: a writer without a runtime wakes another process through the server; nobody polls.
 #[cfg(feature = "postgres")]

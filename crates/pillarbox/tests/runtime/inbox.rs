@@ -7,7 +7,7 @@ use pillarbox::{ConsumeError, Tx, WithInbox};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use super::acceptance::{Backend, outbox};
+use super::acceptance::{Backend, on_every_backend, outbox};
 
 fn receipt() -> Receipt {
     Receipt::new("stripe", "evt_1")
@@ -129,27 +129,6 @@ async fn a_senseless_receipt_is_refused<B: Backend>() {
     let fields: Vec<_> = error.problems().iter().map(pillarbox::Problem::field).collect();
     assert_eq!(fields, ["source", "message_id"]);
     assert!(has_run.try_recv().is_err());
-}
-
-macro_rules! on_every_backend {
-    ($($name:ident)*) => {
-        on_every_backend! { @ memory Memory, $($name)* }
-        on_every_backend! { @ sqlite Sqlite, $($name)* }
-        #[cfg(feature = "postgres")]
-        on_every_backend! { @ postgres Postgres, $($name)* }
-        #[cfg(feature = "mysql")]
-        on_every_backend! { @ mysql Mysql, $($name)* }
-    };
-    (@ $module:ident $backend:ident, $($name:ident)*) => {
-        mod $module {
-            $(
-                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn $name() {
-                    super::$name::<crate::acceptance::$backend>().await;
-                }
-            )*
-        }
-    };
 }
 
 on_every_backend! {

@@ -8,6 +8,7 @@ mod dispatch;
 mod hot_path;
 mod inbox;
 mod inline;
+mod intake;
 mod leases;
 mod outage;
 mod pauses;
@@ -15,5 +16,6 @@ mod poller;
 mod settle;
 mod shutdown;
 mod support;
+mod transactional;
 #[path = "../../src/telemetry/witness.rs"]
 mod witness;

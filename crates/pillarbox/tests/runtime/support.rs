@@ -8,10 +8,11 @@ use pillarbox::StoreId;
 use pillarbox::lease::{Claim, Held};
 use pillarbox::prelude::*;
 use pillarbox::retention::PurgeLimit;
-use pillarbox::store::{Claimed, Enqueued, Exchanged, Reap, Reaped};
-use pillarbox_core::Wakeups;
+use pillarbox::store::{BoxFuture, Claimed, Enqueued, Exchanged, Reap, Reaped};
+use pillarbox::{CommitError, Transactional};
 use pillarbox_core::admin::MessageName;
-use pillarbox_testing::{MemoryDatabase, MemoryStore};
+use pillarbox_core::{Savepoint, StoreTransaction, Wakeups};
+use pillarbox_testing::{MemoryDatabase, MemoryStore, MemoryTransaction};
 use tokio::sync::{Notify, Semaphore, broadcast, mpsc};
 
 /// An interval that no test lives to see.
@@ -218,6 +219,63 @@ impl OutboxStore for Watched {
             WakeupMode::None => Ok(None),
             WakeupMode::Works | WakeupMode::Deaf => Ok(Some(Box::new(Bell(self.shared.bell.subscribe())))),
         }
+    }
+}
+
+impl Transactional for Watched {
+    type Transaction = WatchedTransaction;
+
+    fn begin_at(&self, isolation: Isolation) -> BoxFuture<'_, Result<WatchedTransaction, StoreError>> {
+        Box::pin(async move {
+            self.check()?;
+            Ok(WatchedTransaction { tx: self.memory.begin_at(isolation).await?, watched: self.clone() })
+        })
+    }
+}
+
+/// A transaction of the memory store, which fails while the store is down.
+pub(crate) struct WatchedTransaction {
+    tx: MemoryTransaction,
+    watched: Watched,
+}
+
+impl StoreTransaction<Watched> for WatchedTransaction {
+    type Connection = MemoryTransaction;
+
+    fn connection(&mut self) -> &mut MemoryTransaction {
+        &mut self.tx
+    }
+
+    fn enqueue<'a>(
+        &'a mut self,
+        store: &'a Watched,
+        enqueue: Enqueue<'a>,
+    ) -> BoxFuture<'a, Result<Vec<Enqueued>, StoreError>> {
+        StoreTransaction::enqueue(&mut self.tx, &store.memory, enqueue)
+    }
+
+    fn settle<'a>(
+        &'a mut self,
+        store: &'a Watched,
+        owner: OwnerToken,
+        settlements: &'a [Settlement],
+    ) -> BoxFuture<'a, Result<Vec<Settled>, StoreError>> {
+        match self.watched.check() {
+            Ok(()) => StoreTransaction::settle(&mut self.tx, &store.memory, owner, settlements),
+            Err(error) => Box::pin(std::future::ready(Err(error))),
+        }
+    }
+
+    fn savepoint(&mut self, savepoint: Savepoint) -> BoxFuture<'_, Result<(), StoreError>> {
+        StoreTransaction::savepoint(&mut self.tx, savepoint)
+    }
+
+    fn commit(self) -> BoxFuture<'static, Result<(), CommitError>> {
+        StoreTransaction::commit(self.tx)
+    }
+
+    fn rollback(self) -> BoxFuture<'static, Result<(), StoreError>> {
+        StoreTransaction::rollback(self.tx)
     }
 }
 

@@ -1,0 +1,244 @@
+//! From a broker into the inbox: what comes is stored first, and acknowledged afterwards.
+
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use pillarbox_core::inbox::{InboxStore, Incoming, Reception, WithInbox};
+use pillarbox_core::{BrokerError, Delivered, Intaken, Invalid, Subscription};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::{dice, spread};
+use crate::config::count_within;
+use crate::hot_path::Hub;
+use crate::inbox::Inbox;
+use crate::telemetry::TARGET;
+
+/// The first and the longest pause after something went wrong.
+const PAUSE_FIRST: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// How much an intake takes at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IntakeOptions {
+    /// Deliveries that are stored in one transaction at the most; 1 to 10000.
+    pub batch_max: usize,
+}
+
+impl IntakeOptions {
+    /// The largest batch.
+    pub const BATCH_MAX: usize = 10_000;
+
+    fn validate(self) -> Result<(), Invalid> {
+        let mut problems = Vec::new();
+        count_within("batch_max", self.batch_max, 1, Self::BATCH_MAX, &mut problems);
+        Invalid::unless_empty(problems)
+    }
+}
+
+impl Default for IntakeOptions {
+    fn default() -> Self {
+        Self { batch_max: 100 }
+    }
+}
+
+/// Takes the deliveries of a broker into an inbox, in a task of its own, until it is shut down or dropped.
+///
+/// The broker is told to forget a delivery after the transaction that stores it is committed. A crash in between makes it come
+/// again, and the inbox knows it then: nothing is lost, and nothing is handled twice.
+pub struct Intake {
+    counters: Arc<Counters>,
+    stop: CancellationToken,
+    task: Option<JoinHandle<()>>,
+}
+
+/// What an intake has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct IntakeStats {
+    /// Deliveries that were new, and are stored.
+    pub stored_count: u64,
+    /// Deliveries that the inbox knew already.
+    pub duplicate_count: u64,
+    /// Deliveries that the inbox can never take.
+    pub refused_count: u64,
+    /// Calls to the broker or the inbox that failed.
+    pub failure_count: u64,
+}
+
+#[derive(Default)]
+struct Counters {
+    stored: AtomicU64,
+    duplicate: AtomicU64,
+    refused: AtomicU64,
+    failures: AtomicU64,
+}
+
+impl<S: WithInbox> Inbox<S> {
+    /// Takes in what a broker delivers, for the handlers of a [`runtime`](Self::runtime).
+    pub fn intake(&self, subscription: impl Subscription) -> Intake {
+        self.begin_intake(subscription, IntakeOptions::default())
+    }
+
+    /// Like [`intake`](Self::intake), with settings of your own.
+    pub fn intake_with(&self, subscription: impl Subscription, options: IntakeOptions) -> Result<Intake, Invalid> {
+        options.validate()?;
+        Ok(self.begin_intake(subscription, options))
+    }
+
+    fn begin_intake(&self, subscription: impl Subscription, options: IntakeOptions) -> Intake {
+        let (counters, stop) = (Arc::new(Counters::default()), CancellationToken::new());
+        let worker = Worker {
+            subscription,
+            ledger: Arc::clone(self.store()) as Arc<dyn InboxStore>,
+            hub: Arc::clone(self.hub()),
+            batch_max: options.batch_max,
+            counters: Arc::clone(&counters),
+            stop: stop.clone(),
+            failures_in_a_row: 0,
+        };
+        Intake { counters, stop, task: Some(tokio::spawn(worker.run())) }
+    }
+}
+
+impl Intake {
+    /// What it has done so far.
+    pub fn stats(&self) -> IntakeStats {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        IntakeStats {
+            stored_count: count(&self.counters.stored),
+            duplicate_count: count(&self.counters.duplicate),
+            refused_count: count(&self.counters.refused),
+            failure_count: count(&self.counters.failures),
+        }
+    }
+
+    /// Takes nothing new, ends what is under way, and answers what was done. What was delivered and not stored comes again.
+    pub async fn shutdown(mut self) -> IntakeStats {
+        self.stop.cancel();
+        if let Some(task) = self.task.take() {
+            // It ends by itself; a panic in it has been logged.
+            let _ = task.await;
+        }
+        self.stats()
+    }
+}
+
+impl Drop for Intake {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+impl fmt::Debug for Intake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Intake").field(&self.stats()).finish()
+    }
+}
+
+struct Worker<B> {
+    subscription: B,
+    ledger: Arc<dyn InboxStore>,
+    hub: Arc<Hub>,
+    batch_max: usize,
+    counters: Arc<Counters>,
+    stop: CancellationToken,
+    failures_in_a_row: u32,
+}
+
+impl<B: Subscription> Worker<B> {
+    async fn run(mut self) {
+        let stop = self.stop.clone();
+        while !stop.is_cancelled() {
+            let next = contained(self.subscription.next(self.batch_max));
+            let delivered = tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                delivered = next => delivered,
+            };
+            match delivered {
+                Ok(delivered) => self.take_in(delivered).await,
+                Err(error) => self.failed("the broker cannot be asked for messages", &error).await,
+            }
+        }
+    }
+
+    /// Stores what came, however long that takes, and then tells the broker.
+    async fn take_in(&mut self, delivered: Vec<Delivered<B::Tag>>) {
+        let limits = self.hub.store.options().limits.clone();
+        let (mut outcomes, mut tags, mut incoming) = (Vec::new(), Vec::new(), Vec::new());
+        for Delivered { tag, incoming: one } in delivered {
+            match Incoming::check_all(std::slice::from_ref(&one), &limits) {
+                Ok(()) => {
+                    tags.push(tag);
+                    incoming.push(one);
+                }
+                Err(invalid) => {
+                    self.refused(&one, &invalid);
+                    outcomes.push((tag, Intaken::Refused(invalid)));
+                }
+            }
+        }
+        let outcome = if self.store(&incoming).await { Intaken::Stored } else { Intaken::Later };
+        outcomes.extend(tags.into_iter().map(|tag| (tag, outcome.clone())));
+        let told = contained(self.subscription.settle(outcomes)).await;
+        match told {
+            Ok(()) => self.failures_in_a_row = 0,
+            Err(error) => {
+                self.failed("the broker cannot be told what is stored, and will deliver it again", &error).await
+            }
+        }
+    }
+
+    /// Whether the messages are stored. Tries until they are, or until it is told to stop.
+    async fn store(&mut self, incoming: &[Incoming]) -> bool {
+        if incoming.is_empty() {
+            return true;
+        }
+        loop {
+            match self.ledger.receive(incoming).await {
+                Ok(received) => {
+                    let new = received.iter().filter(|one| one.outcome == Reception::Queued).count();
+                    add(&self.counters.stored, new);
+                    add(&self.counters.duplicate, received.len() - new);
+                    self.hub.nudge();
+                    return true;
+                }
+                Err(error) => self.failed("the inbox cannot store what a broker delivered; trying on", &error).await,
+            }
+            if self.stop.is_cancelled() {
+                return false;
+            }
+        }
+    }
+
+    fn refused(&self, one: &Incoming, invalid: &Invalid) {
+        add(&self.counters.refused, 1);
+        let (source, inbox) = (one.receipt().source(), self.ledger.id().as_str());
+        tracing::error!(target: TARGET, source, inbox, error = %invalid, "a delivery can never be stored and is rejected");
+    }
+
+    /// Says so once in a row, and waits a little, longer each time.
+    async fn failed(&mut self, what: &str, error: &(dyn fmt::Display + Sync)) {
+        add(&self.counters.failures, 1);
+        if self.failures_in_a_row == 0 {
+            tracing::warn!(target: TARGET, %error, inbox = self.ledger.id().as_str(), "{what}");
+        }
+        let plain = PAUSE_FIRST.saturating_mul(1 << self.failures_in_a_row.min(20)).min(PAUSE_MAX);
+        self.failures_in_a_row = self.failures_in_a_row.saturating_add(1);
+        let _ = tokio::time::timeout(spread(plain, dice()), self.stop.cancelled()).await;
+    }
+}
+
+/// A panic of the subscription is an error and no more.
+async fn contained<T>(call: impl Future<Output = Result<T, BrokerError>>) -> Result<T, BrokerError> {
+    AssertUnwindSafe(call).catch_unwind().await.unwrap_or_else(|_| Err(BrokerError::new("the subscription panicked")))
+}
+
+fn add(counter: &AtomicU64, count: usize) {
+    counter.fetch_add(u64::try_from(count).unwrap_or(u64::MAX), Ordering::Relaxed);
+}
