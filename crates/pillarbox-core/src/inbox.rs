@@ -7,7 +7,7 @@
 //! arguments are checked before any I/O, deadlocks are retried inside, many instances may call everything at once.
 //!
 //! Names are compared byte for byte on every database. A delivery whose content hash contradicts the first one (same
-//! algorithm, other bytes) is counted and warned about; the first hash is kept and the call succeeds.
+//! algorithm, other bytes) is counted, and the answer says so; the first hash is kept and the call succeeds.
 
 use std::time::{Duration, SystemTime};
 
@@ -61,14 +61,14 @@ pub trait InboxStore: std::fmt::Debug + Send + Sync + 'static {
     /// An unknown one becomes [`Seen`](InboxState::Seen); of any other, only the time it was last seen moves on.
     async fn already_processed(&self, receipt: &Receipt) -> Result<Sighting, StoreError>;
 
-    /// Marks a message, known or not. Answers the state before; [`Seen`](InboxState::Seen) when it was unknown.
+    /// Marks a message, known or not, and answers what it found before.
     ///
     /// - What is done stays done, whatever it is marked.
     /// - Processing: changes nothing where the queue has the message, because the queue tells then.
     /// - Processed: takes the message out of the queue, also from under a running lease, whose settlement then answers
     ///   `LeaseLost`.
     /// - Dead: a queued message lies dead in the queue, with its payload and this reason, and can be replayed.
-    async fn mark(&self, receipt: &Receipt, mark: Mark) -> Result<InboxState, StoreError>;
+    async fn mark(&self, receipt: &Receipt, mark: Mark) -> Result<Sighting, StoreError>;
 
     /// Puts messages into the queue, in one transaction of the store's own: all or none. Answers come in their order.
     ///
@@ -84,7 +84,7 @@ pub trait InboxStore: std::fmt::Debug + Send + Sync + 'static {
     ///
     /// [`New`](Registered::New): the lease is ours until it runs out; [`ConsumeIn::register_under`] then needs it, and a
     /// consumer whose lease was taken over is told [`InProgress`](Registered::InProgress) there.
-    async fn lease(&self, receipt: &Receipt, lease: Lease) -> Result<Registered, StoreError>;
+    async fn lease(&self, receipt: &Receipt, lease: Lease) -> Result<Admission, StoreError>;
 
     /// Gives a lease of [`lease`](Self::lease) back before it runs out; whether it was still ours.
     async fn release(&self, receipt: &Receipt, lease: Lease) -> Result<bool, StoreError>;
@@ -121,7 +121,7 @@ pub trait ConsumeIn<T>: InboxStore {
     /// Whoever registers the same receipt at the same time waits until this transaction has ended, and is told
     /// [`Duplicate`](Registered::Duplicate) if it was committed. Under stricter isolation levels than READ COMMITTED the
     /// database may report that as a [`Conflict`](crate::ErrorKind::Conflict) instead: begin again.
-    fn register<'a>(&'a self, tx: &'a mut T, receipt: &'a Receipt) -> BoxFuture<'a, Result<Registered, StoreError>> {
+    fn register<'a>(&'a self, tx: &'a mut T, receipt: &'a Receipt) -> BoxFuture<'a, Result<Admission, StoreError>> {
         self.register_under(tx, receipt, None)
     }
 
@@ -131,7 +131,7 @@ pub trait ConsumeIn<T>: InboxStore {
         tx: &'a mut T,
         receipt: &'a Receipt,
         lease: Option<Lease>,
-    ) -> BoxFuture<'a, Result<Registered, StoreError>>;
+    ) -> BoxFuture<'a, Result<Admission, StoreError>>;
 }
 
 /// A store that opens an inbox on its own database.
@@ -160,6 +160,15 @@ impl Sighting {
     pub fn is_processed(&self) -> bool {
         self.before == Some(InboxState::Done)
     }
+}
+
+/// What a consumer found when it registered or leased a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Admission {
+    /// Whether it may go on.
+    pub registered: Registered,
+    /// Whether its content hash contradicts the first one.
+    pub is_mismatch: bool,
 }
 
 /// What became of one received message.

@@ -52,7 +52,7 @@ pub mod wake;
 pub use admin::OutboxAdmin;
 pub use error::{ErrorKind, StoreError};
 pub use id::{Fence, MessageId, OwnerToken, StoreId, WorkId};
-pub use inbox::{ConsumeIn, InboxState, InboxStore, Incoming, Receipt, Registered, WithInbox};
+pub use inbox::{Admission, ConsumeIn, InboxState, InboxStore, Incoming, Receipt, Registered, WithInbox};
 pub use message::{Limits, Message, TypeName};
 pub use outbox::{AttemptEnd, Settled, State, Verdict, decide};
 pub use problem::{Invalid, Problem};

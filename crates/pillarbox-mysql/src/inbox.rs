@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use pillarbox_core::inbox::{
-    ConsumeIn, InboxOptions, InboxRecord, InboxState, InboxStore, Incoming, Mark, Receipt, Received, Registered,
-    Sighting, WithInbox, check_page, state_of,
+    Admission, ConsumeIn, InboxOptions, InboxRecord, InboxStore, Incoming, Mark, Receipt, Received, Sighting,
+    WithInbox, check_page, state_of,
 };
 use pillarbox_core::lease::Lease;
 use pillarbox_core::retention::PurgeLimit;
@@ -79,11 +79,10 @@ impl InboxStore for MysqlInbox {
                 Box::pin(async move { inbox.see_one(tx, &receipt).await })
             })
             .await?;
-        self.warn_of(is_mismatch, receipt);
         Ok(Sighting { before: before.map(state_of), is_mismatch })
     }
 
-    async fn mark(&self, receipt: &Receipt, mark: Mark) -> Result<InboxState, StoreError> {
+    async fn mark(&self, receipt: &Receipt, mark: Mark) -> Result<Sighting, StoreError> {
         receipt.check()?;
         let copy = receipt.clone();
         let (before, is_mismatch) = self
@@ -92,8 +91,7 @@ impl InboxStore for MysqlInbox {
                 Box::pin(async move { inbox.mark_within(tx, &receipt, mark).await })
             })
             .await?;
-        self.warn_of(is_mismatch, receipt);
-        Ok(before.map_or(InboxState::Seen, state_of))
+        Ok(Sighting { before: before.map(state_of), is_mismatch })
     }
 
     async fn receive(&self, incoming: &[Incoming]) -> Result<Vec<Received>, StoreError> {
@@ -102,19 +100,14 @@ impl InboxStore for MysqlInbox {
             return Ok(Vec::new());
         }
         let batch: Arc<[Incoming]> = incoming.into();
-        let received = self
-            .transact(move |inbox, tx| {
-                let batch = Arc::clone(&batch);
-                Box::pin(async move { inbox.receive_within(tx, &batch).await })
-            })
-            .await?;
-        for (one, asked) in received.iter().zip(incoming) {
-            self.warn_of(one.is_mismatch, asked.receipt());
-        }
-        Ok(received)
+        self.transact(move |inbox, tx| {
+            let batch = Arc::clone(&batch);
+            Box::pin(async move { inbox.receive_within(tx, &batch).await })
+        })
+        .await
     }
 
-    async fn lease(&self, receipt: &Receipt, lease: Lease) -> Result<Registered, StoreError> {
+    async fn lease(&self, receipt: &Receipt, lease: Lease) -> Result<Admission, StoreError> {
         receipt.check()?;
         let copy = receipt.clone();
         self.transact(move |inbox, tx| {
@@ -176,7 +169,7 @@ impl ConsumeIn<MySqlConnection> for MysqlInbox {
         tx: &'a mut MySqlConnection,
         receipt: &'a Receipt,
         lease: Option<Lease>,
-    ) -> BoxFuture<'a, Result<Registered, StoreError>> {
+    ) -> BoxFuture<'a, Result<Admission, StoreError>> {
         Box::pin(async move {
             receipt.check()?;
             if !tx.is_in_transaction() {
@@ -193,7 +186,7 @@ impl<'t> ConsumeIn<Transaction<'t, MySql>> for MysqlInbox {
         tx: &'a mut Transaction<'t, MySql>,
         receipt: &'a Receipt,
         lease: Option<Lease>,
-    ) -> BoxFuture<'a, Result<Registered, StoreError>> {
+    ) -> BoxFuture<'a, Result<Admission, StoreError>> {
         let connection: &mut MySqlConnection = tx;
         self.register_under(connection, receipt, lease)
     }
@@ -263,13 +256,6 @@ impl MysqlInbox {
         let rows = self.queue.transact(vec![format!("{sql};\nSELECT ROW_COUNT()")]).await?;
         let purged: i64 = rows.first().map_or(Ok(0), |row| get(row, 0))?;
         Ok(u64::try_from(purged).unwrap_or(0))
-    }
-
-    fn warn_of(&self, is_mismatch: bool, receipt: &Receipt) {
-        if is_mismatch {
-            let (source, message_id) = (receipt.source(), receipt.message_id());
-            tracing::warn!(store = %self.id(), source, message_id, "a message came again with another content");
-        }
     }
 }
 

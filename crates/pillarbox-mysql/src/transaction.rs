@@ -8,7 +8,7 @@ use pillarbox_core::lease::Lease;
 use pillarbox_core::store::{BoxFuture, CONFLICT_RETRIES_MAX, Enqueue, Enqueued, GuardPlan, Settlement};
 use pillarbox_core::transaction::Wholeness;
 use pillarbox_core::{
-    CommitError, ConsumeIn, EnqueueIn as _, Isolation, OwnerToken, Receipt, Registered, Savepoint, Settled, StoreError,
+    Admission, CommitError, ConsumeIn, EnqueueIn as _, Isolation, OwnerToken, Receipt, Savepoint, Settled, StoreError,
     StoreTransaction, Transactional, WorkId,
 };
 use sqlx::mysql::MySqlPool;
@@ -124,7 +124,7 @@ impl ConsumeIn<MysqlTransaction> for MysqlInbox {
         tx: &'a mut MysqlTransaction,
         receipt: &'a Receipt,
         lease: Option<Lease>,
-    ) -> BoxFuture<'a, Result<Registered, StoreError>> {
+    ) -> BoxFuture<'a, Result<Admission, StoreError>> {
         Box::pin(async move {
             receipt.check()?;
             tx.whole = tx.whole.doubted();

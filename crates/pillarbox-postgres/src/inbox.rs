@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use pillarbox_core::inbox::{
-    ConsumeIn, InboxOptions, InboxRecord, InboxState, InboxStore, Incoming, Mark, Receipt, Received, Registered,
-    Sighting, WithInbox, check_page, state_of,
+    Admission, ConsumeIn, InboxOptions, InboxRecord, InboxStore, Incoming, Mark, Receipt, Received, Sighting,
+    WithInbox, check_page, state_of,
 };
 use pillarbox_core::lease::Lease;
 use pillarbox_core::retention::PurgeLimit;
@@ -76,12 +76,11 @@ impl InboxStore for PostgresInbox {
             let rows = self.queue.fetch(&self.sql.place, |query| query.bind(vec![answer.message_id.as_uuid()])).await?;
             answer.add_place(&rows)?;
         }
-        self.warn_of(answer.is_mismatch, receipt);
         let before = answer.before()?.map(state_of);
         Ok(Sighting { before, is_mismatch: answer.is_mismatch })
     }
 
-    async fn mark(&self, receipt: &Receipt, mark: Mark) -> Result<InboxState, StoreError> {
+    async fn mark(&self, receipt: &Receipt, mark: Mark) -> Result<Sighting, StoreError> {
         receipt.check()?;
         let copy = receipt.clone();
         let (before, is_mismatch) = self
@@ -90,8 +89,7 @@ impl InboxStore for PostgresInbox {
                 Box::pin(async move { inbox.mark_within(tx, &receipt, mark).await })
             })
             .await?;
-        self.warn_of(is_mismatch, receipt);
-        Ok(before.map_or(InboxState::Seen, state_of))
+        Ok(Sighting { before: before.map(state_of), is_mismatch })
     }
 
     async fn receive(&self, incoming: &[Incoming]) -> Result<Vec<Received>, StoreError> {
@@ -100,19 +98,14 @@ impl InboxStore for PostgresInbox {
             return Ok(Vec::new());
         }
         let batch: Arc<[Incoming]> = incoming.into();
-        let received = self
-            .transact(move |inbox, tx| {
-                let batch = Arc::clone(&batch);
-                Box::pin(async move { inbox.receive_within(tx, &batch).await })
-            })
-            .await?;
-        for (one, asked) in received.iter().zip(incoming) {
-            self.warn_of(one.is_mismatch, asked.receipt());
-        }
-        Ok(received)
+        self.transact(move |inbox, tx| {
+            let batch = Arc::clone(&batch);
+            Box::pin(async move { inbox.receive_within(tx, &batch).await })
+        })
+        .await
     }
 
-    async fn lease(&self, receipt: &Receipt, lease: Lease) -> Result<Registered, StoreError> {
+    async fn lease(&self, receipt: &Receipt, lease: Lease) -> Result<Admission, StoreError> {
         receipt.check()?;
         let copy = receipt.clone();
         self.transact(move |inbox, tx| {
@@ -160,7 +153,7 @@ impl ConsumeIn<PgConnection> for PostgresInbox {
         tx: &'a mut PgConnection,
         receipt: &'a Receipt,
         lease: Option<Lease>,
-    ) -> BoxFuture<'a, Result<Registered, StoreError>> {
+    ) -> BoxFuture<'a, Result<Admission, StoreError>> {
         Box::pin(async move {
             receipt.check()?;
             require_open(tx)?;
@@ -177,7 +170,7 @@ impl<'t> ConsumeIn<Transaction<'t, Postgres>> for PostgresInbox {
         tx: &'a mut Transaction<'t, Postgres>,
         receipt: &'a Receipt,
         lease: Option<Lease>,
-    ) -> BoxFuture<'a, Result<Registered, StoreError>> {
+    ) -> BoxFuture<'a, Result<Admission, StoreError>> {
         let connection: &mut PgConnection = tx;
         self.register_under(connection, receipt, lease)
     }
@@ -236,13 +229,6 @@ impl PostgresInbox {
         let done = work(self, &mut tx).await?;
         tx.commit().await.map_err(store_error)?;
         Ok(done)
-    }
-
-    fn warn_of(&self, is_mismatch: bool, receipt: &Receipt) {
-        if is_mismatch {
-            let (source, message_id) = (receipt.source(), receipt.message_id());
-            tracing::warn!(store = %self.id(), source, message_id, "a message came again with another content");
-        }
     }
 }
 

@@ -8,7 +8,7 @@ use pillarbox_core::lease::Lease;
 use pillarbox_core::store::{BoxFuture, Enqueue, Enqueued, GuardPlan, Settlement};
 use pillarbox_core::transaction::Wholeness;
 use pillarbox_core::{
-    CommitError, ConsumeIn, EnqueueIn, Isolation, OwnerToken, Receipt, Registered, Savepoint, Settled, StoreError,
+    Admission, CommitError, ConsumeIn, EnqueueIn, Isolation, OwnerToken, Receipt, Savepoint, Settled, StoreError,
     StoreTransaction, Transactional, WorkId,
 };
 use sqlx::{AssertSqlSafe, PgConnection, Postgres, Transaction};
@@ -120,7 +120,7 @@ impl ConsumeIn<PostgresTransaction> for PostgresInbox {
         tx: &'a mut PostgresTransaction,
         receipt: &'a Receipt,
         lease: Option<Lease>,
-    ) -> BoxFuture<'a, Result<Registered, StoreError>> {
+    ) -> BoxFuture<'a, Result<Admission, StoreError>> {
         Box::pin(async move {
             receipt.check()?;
             tx.whole = tx.whole.doubted();

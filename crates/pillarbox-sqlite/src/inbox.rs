@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use pillarbox_core::inbox::{
-    ConsumeIn, InboxOptions, InboxRecord, InboxState, InboxStore, Incoming, Mark, Receipt, Received, Reception,
-    Registered, Sighting, WithInbox, check_page, state_of,
+    Admission, ConsumeIn, InboxOptions, InboxRecord, InboxState, InboxStore, Incoming, Mark, Receipt, Received,
+    Reception, Registered, Sighting, WithInbox, check_page,
 };
 use pillarbox_core::lease::Lease;
 use pillarbox_core::retention::PurgeLimit;
@@ -25,7 +25,7 @@ use crate::store::SqliteStore;
 
 mod ledger;
 
-use ledger::{Answer, Taking, mark_within, named, receive_one, see, take, take_new};
+use ledger::{Taking, mark_within, named, receive_one, see, take, take_new};
 
 /// An inbox in an SQLite file, beside the outbox whose connections it shares. Clones share everything.
 #[derive(Clone)]
@@ -76,11 +76,10 @@ impl InboxStore for SqliteInbox {
             .queue
             .write_at_now(move |_, tx, _| Box::pin(async move { see(&sql, tx, &copy, InboxState::Seen).await }))
             .await?;
-        self.warn_of(answer.is_mismatch, receipt);
-        Ok(Sighting { before: answer.before().map(state_of), is_mismatch: answer.is_mismatch })
+        Ok(answer.sighting())
     }
 
-    async fn mark(&self, receipt: &Receipt, mark: Mark) -> Result<InboxState, StoreError> {
+    async fn mark(&self, receipt: &Receipt, mark: Mark) -> Result<Sighting, StoreError> {
         receipt.check()?;
         let (sql, copy) = (Arc::clone(&self.sql), receipt.clone());
         let answer = self
@@ -93,8 +92,7 @@ impl InboxStore for SqliteInbox {
                 })
             })
             .await?;
-        self.warn_of(answer.is_mismatch, receipt);
-        Ok(answer.before().map_or(InboxState::Seen, state_of))
+        Ok(answer.sighting())
     }
 
     async fn receive(&self, incoming: &[Incoming]) -> Result<Vec<Received>, StoreError> {
@@ -103,8 +101,7 @@ impl InboxStore for SqliteInbox {
             return Ok(Vec::new());
         }
         let (sql, batch) = (Arc::clone(&self.sql), incoming.to_vec());
-        let received = self
-            .queue
+        self.queue
             .write_at_now(move |inner, tx, _| {
                 Box::pin(async move {
                     let mut received = vec![None; batch.len()];
@@ -122,24 +119,17 @@ impl InboxStore for SqliteInbox {
                     Ok(received.into_iter().flatten().collect::<Vec<_>>())
                 })
             })
-            .await?;
-        for (one, asked) in received.iter().zip(incoming) {
-            self.warn_of(one.is_mismatch, asked.receipt());
-        }
-        Ok(received)
+            .await
     }
 
-    async fn lease(&self, receipt: &Receipt, lease: Lease) -> Result<Registered, StoreError> {
+    async fn lease(&self, receipt: &Receipt, lease: Lease) -> Result<Admission, StoreError> {
         receipt.check()?;
         let (sql, copy) = (Arc::clone(&self.sql), receipt.clone());
-        self.registered(
-            self.queue
-                .write_at_now(move |_, tx, _| {
-                    Box::pin(async move { take(&sql, tx, &copy, Taking::Lease(lease)).await })
-                })
-                .await?,
-            receipt,
-        )
+        self.queue
+            .write_at_now(move |_, tx, _| {
+                Box::pin(async move { Ok(take(&sql, tx, &copy, Taking::Lease(lease)).await?.admission()) })
+            })
+            .await
     }
 
     async fn release(&self, receipt: &Receipt, lease: Lease) -> Result<bool, StoreError> {
@@ -196,7 +186,7 @@ impl ConsumeIn<SqliteConnection> for SqliteInbox {
         tx: &'a mut SqliteConnection,
         receipt: &'a Receipt,
         lease: Option<Lease>,
-    ) -> BoxFuture<'a, Result<Registered, StoreError>> {
+    ) -> BoxFuture<'a, Result<Admission, StoreError>> {
         Box::pin(async move {
             receipt.check()?;
             require_open(tx).await?;
@@ -212,12 +202,12 @@ impl SqliteInbox {
         tx: &mut SqliteConnection,
         receipt: &Receipt,
         lease: Option<Lease>,
-    ) -> Result<Registered, StoreError> {
+    ) -> Result<Admission, StoreError> {
         // Most messages are consumed when they come for the first time, without a lease.
         if lease.is_none() && take_new(&self.sql, tx, receipt).await? {
-            return Ok(Registered::New);
+            return Ok(Admission { registered: Registered::New, is_mismatch: false });
         }
-        self.registered(take(&self.sql, tx, receipt, Taking::Done(lease)).await?, receipt)
+        Ok(take(&self.sql, tx, receipt, Taking::Done(lease)).await?.admission())
     }
 }
 
@@ -227,7 +217,7 @@ impl<'t> ConsumeIn<Transaction<'t, Sqlite>> for SqliteInbox {
         tx: &'a mut Transaction<'t, Sqlite>,
         receipt: &'a Receipt,
         lease: Option<Lease>,
-    ) -> BoxFuture<'a, Result<Registered, StoreError>> {
+    ) -> BoxFuture<'a, Result<Admission, StoreError>> {
         let connection: &mut SqliteConnection = tx;
         self.register_under(connection, receipt, lease)
     }
@@ -249,20 +239,6 @@ impl SchemaAdmin for SqliteInbox {
 
     fn schema_script(&self) -> String {
         self.queue.schema_script() + "\n" + &self.queue.script(&LEDGER)
-    }
-}
-
-impl SqliteInbox {
-    fn registered(&self, answer: Answer, receipt: &Receipt) -> Result<Registered, StoreError> {
-        self.warn_of(answer.is_mismatch, receipt);
-        Ok(Registered::of(answer.is_ours, answer.standing))
-    }
-
-    fn warn_of(&self, is_mismatch: bool, receipt: &Receipt) {
-        if is_mismatch {
-            let (source, message_id) = (receipt.source(), receipt.message_id());
-            tracing::warn!(store = %self.id(), source, message_id, "a message came again with another content");
-        }
     }
 }
 

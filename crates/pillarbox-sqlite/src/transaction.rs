@@ -10,7 +10,7 @@ use pillarbox_core::lease::Lease;
 use pillarbox_core::store::{BoxFuture, Enqueue, Enqueued, GuardPlan, Settlement};
 use pillarbox_core::transaction::Wholeness;
 use pillarbox_core::{
-    CommitError, ConsumeIn, EnqueueIn, Isolation, OwnerToken, Receipt, Registered, Savepoint, Settled, StoreError,
+    Admission, CommitError, ConsumeIn, EnqueueIn, Isolation, OwnerToken, Receipt, Savepoint, Settled, StoreError,
     StoreTransaction, Transactional,
 };
 use sqlx::{AssertSqlSafe, Connection, Sqlite, SqliteConnection, SqlitePool, Transaction};
@@ -132,7 +132,7 @@ impl ConsumeIn<SqliteTransaction> for SqliteInbox {
         tx: &'a mut SqliteTransaction,
         receipt: &'a Receipt,
         lease: Option<Lease>,
-    ) -> BoxFuture<'a, Result<Registered, StoreError>> {
+    ) -> BoxFuture<'a, Result<Admission, StoreError>> {
         Box::pin(async move {
             receipt.check()?;
             let before = tx.whole;

@@ -148,6 +148,27 @@ macro_rules! conformance {
                 a_late_mark_never_reopens_a_done_message,
                 a_late_mark_never_changes_a_dead_or_replayed_message,
             }
+            in_transaction {
+                an_ack_takes_effect_with_the_commit,
+                an_ack_that_is_rolled_back_leaves_the_message_held,
+                a_zombie_is_told_in_its_transaction,
+                nobody_takes_a_message_that_waits_for_its_commit,
+                every_verdict_means_the_same,
+                a_message_is_settled_once,
+                answers_come_in_the_order_of_the_settlements,
+                a_message_a_verdict_and_a_row_are_one_commit,
+                a_message_born_leased_in_it_can_be_settled_in_it,
+                an_inboxes_queue_settles_in_the_outboxes_transaction,
+                what_it_gives_back_is_found_at_once,
+                a_spoiled_transaction_settles_nothing,
+            }
+            in_transaction_races {
+                the_second_of_two_transactions_waits_for_the_first,
+                one_of_many_transactions_has_an_effect,
+                workers_in_and_outside_of_transactions_share_the_queue,
+                a_mark_never_undoes_a_verdict,
+                a_settle_cut_short_is_never_half_written,
+            }
             inbox {
                 an_unknown_message_becomes_seen,
                 a_processed_message_is_recognised,
@@ -167,6 +188,7 @@ macro_rules! conformance {
                 a_receipt_is_new_once_in_a_transaction,
                 what_the_queue_has_is_not_consumed,
                 a_consumer_counts_another_content,
+                a_consumer_is_told_of_another_content,
                 a_lease_keeps_other_consumers_away,
                 a_zombie_consumer_registers_nothing,
                 a_second_consumer_waits_for_the_first,
@@ -284,6 +306,19 @@ macro_rules! conformance {
                 a_purge_is_bounded_and_starts_with_the_oldest,
                 a_change_of_retention_is_followed,
                 a_purged_message_is_forgotten,
+            }
+            savepoints {
+                what_came_after_a_savepoint_vanishes_with_it,
+                a_released_savepoint_keeps_what_came_after,
+                a_rollback_takes_savepoints_along,
+                a_verdict_is_undone_with_its_savepoint,
+                a_receipt_is_undone_with_its_savepoint,
+                a_failed_statement_is_undone_with_its_savepoint,
+                a_spoiled_transaction_is_mended_by_its_savepoint_or_lost,
+                a_savepoint_mends_nothing_that_came_before_it,
+                a_savepoint_that_was_never_set_cannot_be_rolled_back_to,
+                a_rollback_to_a_savepoint_cut_short_commits_nothing_else,
+                a_savepoint_mends_a_settle_cut_short,
             }
             schema {
                 a_deployment_can_be_repeated,

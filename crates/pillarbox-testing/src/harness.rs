@@ -32,6 +32,9 @@ pub trait Harness: Sized + Send + Sync + 'static {
     /// Whether the store wakes other processes and can be woken.
     const HAS_WAKEUPS: bool;
 
+    /// Whether an open transaction keeps others from the rows that it has changed, and not from writing at all.
+    const HAS_ROW_LOCKS: bool;
+
     /// The isolation levels that the database offers, by their names in SQL.
     const ISOLATION_LEVELS: &'static [&'static str];
 
@@ -106,6 +109,9 @@ pub trait Harness: Sized + Send + Sync + 'static {
 
     /// Lets a statement of the user's fail so that the database gives up the whole transaction; the user ignores it.
     fn spoil(&self, tx: &mut StoreTx<Self>) -> impl Future<Output = ()> + Send;
+
+    /// Lets a statement of the user's fail in a way that takes no more along than what came after the last savepoint.
+    fn fail_statement(&self, tx: &mut StoreTx<Self>) -> impl Future<Output = ()> + Send;
 
     /// Rolls back by a plain statement, behind the back of the transaction, or spoils it where there are no statements.
     fn roll_back_behind(&self, tx: &mut StoreTx<Self>) -> impl Future<Output = ()> + Send;

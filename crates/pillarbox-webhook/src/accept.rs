@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use pillarbox_core::inbox::{InboxStore, Incoming, Reception};
+use pillarbox_core::inbox::{InboxStore, Incoming, Received, Reception};
 use pillarbox_core::{ErrorKind, StoreError};
 
 /// Takes deliveries in. The sender is told 2xx only after `Ok`, so that must mean: stored, and committed.
@@ -20,9 +20,13 @@ pub trait Accept: Send + Sync + 'static {
 #[async_trait]
 impl<S: InboxStore + ?Sized> Accept for Arc<S> {
     async fn accept(&self, incoming: Incoming) -> Result<Accepted, AcceptError> {
+        let receipt = incoming.receipt().clone();
         let received = self.receive(&[incoming]).await?;
-        let received = received.first().ok_or_else(|| AcceptError::Failed("the inbox gave no answer".to_owned()))?;
-        Ok(received.outcome.into())
+        if received.iter().any(|one| one.is_mismatch) {
+            let (source, message_id, store) = (receipt.source(), receipt.message_id(), self.id().as_str());
+            tracing::warn!(source, message_id, store, "a message came again with another content");
+        }
+        Accepted::of(&received)
     }
 }
 
@@ -33,6 +37,14 @@ pub enum Accepted {
     New,
     /// It was known already.
     Duplicate,
+}
+
+impl Accepted {
+    /// What an inbox answered to a single delivery.
+    pub fn of(received: &[Received]) -> Result<Self, AcceptError> {
+        let one = received.first().ok_or_else(|| AcceptError::Failed("the inbox gave no answer".to_owned()))?;
+        Ok(one.outcome.into())
+    }
 }
 
 impl From<Reception> for Accepted {

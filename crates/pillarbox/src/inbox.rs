@@ -14,6 +14,7 @@ use crate::builder::RuntimeBuilder;
 use crate::hot_path::Hub;
 use crate::outbox::Outbox;
 use crate::runtime::Runtime;
+use crate::telemetry::inbox::InboxTelemetry;
 use crate::tx::Tx;
 
 /// The inbox beside an [`Outbox`], in the same database. Cheap to clone.
@@ -56,6 +57,7 @@ pub struct Inbox<S: WithInbox> {
     ledger: Arc<S::Inbox>,
     hub: Arc<Hub>,
     isolation: Isolation,
+    telemetry: Arc<InboxTelemetry>,
 }
 
 /// How a delivery ended that did not fail.
@@ -94,16 +96,13 @@ impl<S: WithInbox> Outbox<S> {
     pub async fn inbox_with(&self, options: InboxOptions) -> Result<Inbox<S>, StoreError> {
         let ledger = Arc::new(self.store().inbox(options).await?);
         let hub = Hub::of_inbox(self.clone(), &ledger);
-        Ok(Inbox { outbox: self.clone(), ledger, hub, isolation: self.store().options().isolation })
+        let telemetry = Arc::new(InboxTelemetry::new(ledger.id()));
+        Ok(Inbox { outbox: self.clone(), ledger, hub, isolation: self.store().options().isolation, telemetry })
     }
 }
 
 impl<S: WithInbox> Inbox<S> {
-    pub(crate) fn hub(&self) -> &Arc<Hub> {
-        &self.hub
-    }
-
-    /// The store's half: duplicate checks, marks, records, purges.
+    /// The store's half: marks, records, purges. It writes no log and counts nothing.
     pub fn store(&self) -> &Arc<S::Inbox> {
         &self.ledger
     }
@@ -114,6 +113,13 @@ impl<S: WithInbox> Inbox<S> {
     pub fn at(mut self, isolation: Isolation) -> Self {
         self.isolation = isolation;
         self
+    }
+
+    /// Looks whether a message has taken effect, and remembers that it was asked about.
+    pub async fn already_processed(&self, receipt: &Receipt) -> Result<Sighting, StoreError> {
+        let sighting = self.ledger.already_processed(receipt).await?;
+        self.telemetry.sighted(receipt, sighting);
+        Ok(sighting)
     }
 
     /// Handles a message unless it has taken effect already.
@@ -143,7 +149,7 @@ impl<S: WithInbox> Inbox<S> {
         handler: impl AsyncFnOnce(&mut Tx<S>) -> Result<T, E>,
     ) -> Result<Consumed<T>, ConsumeError<E>> {
         let lease = Lease::new(OwnerToken::new(), lease).map_err(StoreError::from)?;
-        match self.ledger.lease(&receipt, lease).await? {
+        match self.telemetry.admitted(&receipt, self.ledger.lease(&receipt, lease).await?) {
             Registered::Duplicate => return Ok(Consumed::Duplicate),
             Registered::InProgress => return Ok(Consumed::InProgress),
             Registered::New => {}
@@ -167,10 +173,13 @@ impl<S: WithInbox> Inbox<S> {
         handler: impl AsyncFnOnce(&mut Tx<S>) -> Result<T, E>,
     ) -> Result<Consumed<T>, ConsumeError<E>> {
         receipt.check().map_err(StoreError::from)?;
-        tx.nested(async |tx: &mut Tx<S>| match self.ledger.register_under(tx.inner_mut(), &receipt, None).await? {
-            Registered::Duplicate => Ok(Consumed::Duplicate),
-            Registered::InProgress => Ok(Consumed::InProgress),
-            Registered::New => handler(tx).await.map(Consumed::Done).map_err(ConsumeError::Handler),
+        tx.nested(async |tx: &mut Tx<S>| {
+            let admission = self.ledger.register_under(tx.inner_mut(), &receipt, None).await?;
+            match self.telemetry.admitted(&receipt, admission) {
+                Registered::Duplicate => Ok(Consumed::Duplicate),
+                Registered::InProgress => Ok(Consumed::InProgress),
+                Registered::New => handler(tx).await.map(Consumed::Done).map_err(ConsumeError::Handler),
+            }
         })
         .await
     }
@@ -190,6 +199,7 @@ impl<S: WithInbox> Inbox<S> {
         match handler(&mut tx).await {
             Ok(answer) => {
                 tx.commit().await?;
+                self.telemetry.consumed();
                 Ok(Consumed::Done(answer))
             }
             Err(error) => {
@@ -206,7 +216,7 @@ impl<S: WithInbox> Inbox<S> {
         loop {
             let mut tx = self.outbox.begin_at(self.isolation).await?;
             let registered = self.ledger.register_under(tx.inner_mut(), receipt, lease).await;
-            let registered = match registered {
+            let registered = match registered.map(|admission| self.telemetry.admitted(receipt, admission)) {
                 Ok(Registered::New) => return Ok(Consumed::Done(tx)),
                 other => other,
             };
@@ -224,6 +234,7 @@ impl<S: WithInbox> Inbox<S> {
     /// returns they may be acknowledged to their sender.
     pub async fn receive(&self, incoming: &[Incoming]) -> Result<Vec<Received>, StoreError> {
         let received = self.ledger.receive(incoming).await?;
+        self.telemetry.received(incoming, &received);
         self.hub.nudge();
         Ok(received)
     }
@@ -239,16 +250,14 @@ impl<S: WithInbox> Inbox<S> {
 #[async_trait::async_trait]
 impl<S: WithInbox> pillarbox_webhook::Accept for Inbox<S> {
     async fn accept(&self, incoming: Incoming) -> Result<pillarbox_webhook::Accepted, pillarbox_webhook::AcceptError> {
-        let accepted = pillarbox_webhook::Accept::accept(&self.ledger, incoming).await?;
-        self.hub.nudge();
-        Ok(accepted)
+        pillarbox_webhook::Accepted::of(&self.receive(&[incoming]).await?)
     }
 }
 
 impl<S: WithInbox> Clone for Inbox<S> {
     fn clone(&self) -> Self {
-        let (ledger, hub) = (Arc::clone(&self.ledger), Arc::clone(&self.hub));
-        Self { outbox: self.outbox.clone(), ledger, hub, isolation: self.isolation }
+        let (ledger, hub, telemetry) = (Arc::clone(&self.ledger), Arc::clone(&self.hub), Arc::clone(&self.telemetry));
+        Self { outbox: self.outbox.clone(), ledger, hub, isolation: self.isolation, telemetry }
     }
 }
 

@@ -14,7 +14,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::{dice, spread};
 use crate::config::count_within;
-use crate::hot_path::Hub;
 use crate::inbox::Inbox;
 use crate::telemetry::TARGET;
 
@@ -94,8 +93,7 @@ impl<S: WithInbox> Inbox<S> {
         let (counters, stop) = (Arc::new(Counters::default()), CancellationToken::new());
         let worker = Worker {
             subscription,
-            ledger: Arc::clone(self.store()) as Arc<dyn InboxStore>,
-            hub: Arc::clone(self.hub()),
+            inbox: self.clone(),
             batch_max: options.batch_max,
             counters: Arc::clone(&counters),
             stop: stop.clone(),
@@ -140,17 +138,16 @@ impl fmt::Debug for Intake {
     }
 }
 
-struct Worker<B> {
+struct Worker<B, S: WithInbox> {
     subscription: B,
-    ledger: Arc<dyn InboxStore>,
-    hub: Arc<Hub>,
+    inbox: Inbox<S>,
     batch_max: usize,
     counters: Arc<Counters>,
     stop: CancellationToken,
     failures_in_a_row: u32,
 }
 
-impl<B: Subscription> Worker<B> {
+impl<B: Subscription, S: WithInbox> Worker<B, S> {
     async fn run(mut self) {
         let stop = self.stop.clone();
         while !stop.is_cancelled() {
@@ -169,7 +166,7 @@ impl<B: Subscription> Worker<B> {
 
     /// Stores what came, however long that takes, and then tells the broker.
     async fn take_in(&mut self, delivered: Vec<Delivered<B::Tag>>) {
-        let limits = self.hub.store.options().limits.clone();
+        let limits = self.inbox.store().queue().options().limits.clone();
         let (mut outcomes, mut tags, mut incoming) = (Vec::new(), Vec::new(), Vec::new());
         for Delivered { tag, incoming: one } in delivered {
             match Incoming::check_all(std::slice::from_ref(&one), &limits) {
@@ -200,12 +197,11 @@ impl<B: Subscription> Worker<B> {
             return true;
         }
         loop {
-            match self.ledger.receive(incoming).await {
+            match self.inbox.receive(incoming).await {
                 Ok(received) => {
                     let new = received.iter().filter(|one| one.outcome == Reception::Queued).count();
                     add(&self.counters.stored, new);
                     add(&self.counters.duplicate, received.len() - new);
-                    self.hub.nudge();
                     return true;
                 }
                 Err(error) => self.failed("the inbox cannot store what a broker delivered; trying on", &error).await,
@@ -218,7 +214,7 @@ impl<B: Subscription> Worker<B> {
 
     fn refused(&self, one: &Incoming, invalid: &Invalid) {
         add(&self.counters.refused, 1);
-        let (source, inbox) = (one.receipt().source(), self.ledger.id().as_str());
+        let (source, inbox) = (one.receipt().source(), self.inbox.store().id().as_str());
         tracing::error!(target: TARGET, source, inbox, error = %invalid, "a delivery can never be stored and is rejected");
     }
 
@@ -226,7 +222,7 @@ impl<B: Subscription> Worker<B> {
     async fn failed(&mut self, what: &str, error: &(dyn fmt::Display + Sync)) {
         add(&self.counters.failures, 1);
         if self.failures_in_a_row == 0 {
-            tracing::warn!(target: TARGET, %error, inbox = self.ledger.id().as_str(), "{what}");
+            tracing::warn!(target: TARGET, %error, inbox = self.inbox.store().id().as_str(), "{what}");
         }
         let plain = PAUSE_FIRST.saturating_mul(1 << self.failures_in_a_row.min(20)).min(PAUSE_MAX);
         self.failures_in_a_row = self.failures_in_a_row.saturating_add(1);

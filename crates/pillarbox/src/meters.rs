@@ -93,66 +93,22 @@ impl<T> std::fmt::Debug for Registered<T> {
 #[cfg(test)]
 #[cfg(feature = "metrics")]
 mod tests {
-    use std::collections::BTreeMap;
-    use std::sync::atomic::{AtomicU64, Ordering};
-    use std::sync::{Arc, Mutex};
-
-    use metrics::{Key, KeyName, Metadata, Recorder, SharedString, Unit};
     use pillarbox_core::StoreId;
     use pillarbox_core::store::Reaped;
 
+    use crate::telemetry::inbox::InboxTelemetry;
+    use crate::telemetry::tally::Tally;
     use crate::telemetry::{METRICS, RouteMeters, Telemetry};
-
-    /// Keeps what was registered, by name and labels, with the bits that were last written.
-    #[derive(Default)]
-    struct Ledger(Mutex<BTreeMap<String, Arc<AtomicU64>>>);
-
-    impl Ledger {
-        fn cell(&self, key: &Key) -> Arc<AtomicU64> {
-            let labels: Vec<_> = key.labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
-            let name = format!("{} {}", key.name(), labels.join(","));
-            Arc::clone(self.0.lock().unwrap().entry(name).or_default())
-        }
-
-        fn count(&self, name: &str) -> u64 {
-            self.0.lock().unwrap()[name].load(Ordering::Relaxed)
-        }
-
-        fn level(&self, name: &str) -> f64 {
-            f64::from_bits(self.count(name))
-        }
-    }
-
-    impl Recorder for Ledger {
-        fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-
-        fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-
-        fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-
-        fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> metrics::Counter {
-            self.cell(key).into()
-        }
-
-        fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> metrics::Gauge {
-            self.cell(key).into()
-        }
-
-        fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> metrics::Histogram {
-            self.cell(key);
-            metrics::Histogram::noop()
-        }
-    }
 
     /// HOT-20: every name is registered, with the store, and where routes differ with the route.
     #[test]
     fn every_metric_is_registered_and_moves() {
-        let ledger = Ledger::default();
+        let tally = Tally::default();
         let store_id = StoreId::new("shop").unwrap();
-        let (telemetry, route) = metrics::with_local_recorder(&ledger, || {
-            (Telemetry::new(&store_id), RouteMeters::new(&store_id, "order.*"))
+        let (telemetry, route, _inbox) = metrics::with_local_recorder(&tally, || {
+            (Telemetry::new(&store_id), RouteMeters::new(&store_id, "order.*"), InboxTelemetry::new(&store_id))
         });
-        let registered: Vec<_> = ledger.0.lock().unwrap().keys().cloned().collect();
+        let registered = tally.names();
         for name in METRICS {
             let full = registered.iter().find(|full| full.starts_with(&format!("{name} store=shop")));
             assert!(full.is_some(), "{name} is not registered");
@@ -179,7 +135,7 @@ mod tests {
             ("pillarbox_dead_total store=shop,route=order.*", 1),
         ];
         for (name, count) in counts {
-            assert_eq!(ledger.count(name), count, "{name}");
+            assert_eq!(tally.count(name), count, "{name}");
         }
         let levels = [
             ("pillarbox_hot_depth store=shop", 7.0),
@@ -190,7 +146,7 @@ mod tests {
             ("pillarbox_route_paused store=shop,route=order.*", 1.0),
         ];
         for (name, level) in levels {
-            assert!((ledger.level(name) - level).abs() < f64::EPSILON, "{name}");
+            assert!((tally.level(name) - level).abs() < f64::EPSILON, "{name}");
         }
     }
 }

@@ -3,6 +3,10 @@
 //! Log lines go through `tracing` with target `pillarbox`; metrics through the facade `metrics`, with feature `metrics`.
 //! The recorder must be installed before the runtime starts. `docs/telemetry.md` has a table of all names.
 
+pub(crate) mod inbox;
+#[cfg(test)]
+#[cfg(feature = "metrics")]
+pub(crate) mod tally;
 #[cfg(test)]
 pub(crate) mod witness;
 
@@ -40,6 +44,14 @@ pub const LEASE_LOST_TOTAL: &str = "pillarbox_lease_lost_total";
 pub const REAPED_TOTAL: &str = "pillarbox_reaped_total";
 /// Done messages that were removed.
 pub const PURGED_TOTAL: &str = "pillarbox_purged_total";
+/// Deliveries that an inbox consumed: their effects are committed.
+pub const INBOX_CONSUMED_TOTAL: &str = "pillarbox_inbox_consumed_total";
+/// Deliveries of messages that had taken effect before.
+pub const INBOX_DUPLICATE_TOTAL: &str = "pillarbox_inbox_duplicate_total";
+/// Deliveries of messages that somebody else was at.
+pub const INBOX_IN_PROGRESS_TOTAL: &str = "pillarbox_inbox_in_progress_total";
+/// Times that another content was found under a known name.
+pub const INBOX_MISMATCH_TOTAL: &str = "pillarbox_inbox_mismatch_total";
 /// Messages that wait in memory after their commit.
 pub const HOT_DEPTH: &str = "pillarbox_hot_depth";
 /// Claimed messages that wait in memory.
@@ -58,7 +70,7 @@ pub const HANDLER_SECONDS: &str = "pillarbox_handler_seconds";
 pub const END_TO_END_SECONDS: &str = "pillarbox_end_to_end_seconds";
 
 /// Every metric.
-pub const METRICS: [&str; 18] = [
+pub const METRICS: [&str; 22] = [
     ENQUEUED_TOTAL,
     HOT_ENQUEUED_TOTAL,
     HOT_DROPPED_TOTAL,
@@ -69,6 +81,10 @@ pub const METRICS: [&str; 18] = [
     LEASE_LOST_TOTAL,
     REAPED_TOTAL,
     PURGED_TOTAL,
+    INBOX_CONSUMED_TOTAL,
+    INBOX_DUPLICATE_TOTAL,
+    INBOX_IN_PROGRESS_TOTAL,
+    INBOX_MISMATCH_TOTAL,
     HOT_DEPTH,
     COLD_DEPTH,
     IN_FLIGHT,

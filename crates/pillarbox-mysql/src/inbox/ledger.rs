@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use pillarbox_core::inbox::{
-    ContentHash, InboxState, Incoming, Mark, Marking, Place, Receipt, Received, Reception, Registered, Standing,
-    decide, decide_mark, state_of,
+    Admission, ContentHash, InboxState, Incoming, Mark, Marking, Place, Receipt, Received, Reception, Registered,
+    Standing, decide, decide_mark, state_of,
 };
 use pillarbox_core::lease::Lease;
 use pillarbox_core::store::Enqueue;
@@ -66,7 +66,7 @@ impl MysqlInbox {
         tx: &mut MySqlConnection,
         receipt: &Receipt,
         taking: Taking,
-    ) -> Result<Registered, StoreError> {
+    ) -> Result<Admission, StoreError> {
         let (state, fence, lease, held) = match taking {
             Taking::Done(held) => (InboxState::Done, Fence::new(), None, held),
             Taking::Lease(lease) => (InboxState::Processing, lease.fence(), Some(lease), None),
@@ -93,7 +93,7 @@ impl MysqlInbox {
             .await
             .map_err(store_error)?;
         if taken.rows_affected() == 1 {
-            return Ok(Registered::New);
+            return Ok(Admission { registered: Registered::New, is_mismatch: false });
         }
         let mut row = only(self.find(tx, &[receipt], "").await?)?;
         if get::<i64>(&row, 8)? != fence.as_i64() && standing(&row)?.place == Place::Gone {
@@ -101,8 +101,9 @@ impl MysqlInbox {
             row = only(self.find(tx, &[receipt], " LOCK IN SHARE MODE").await?)?;
         }
         let first = hash(&row)?;
-        self.warn_of(content.zip(first).is_some_and(|(hash, first)| hash.contradicts(&first)), receipt);
-        Ok(Registered::of(get::<i64>(&row, 8)? == fence.as_i64(), standing(&row)?))
+        let registered = Registered::of(get::<i64>(&row, 8)? == fence.as_i64(), standing(&row)?);
+        let is_mismatch = content.zip(first).is_some_and(|(hash, first)| hash.contradicts(&first));
+        Ok(Admission { registered, is_mismatch })
     }
 
     pub(super) async fn release_within(

@@ -82,6 +82,7 @@ impl Harness for MysqlHarness {
 
     const HAS_SESSIONS: bool = true;
     const HAS_WAKEUPS: bool = false;
+    const HAS_ROW_LOCKS: bool = true;
     const ISOLATION_LEVELS: &'static [&'static str] =
         &["READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
 
@@ -216,6 +217,11 @@ impl Harness for MysqlHarness {
         won.unwrap();
         lost.unwrap_err();
         heavy.rollback().await.unwrap();
+    }
+
+    async fn fail_statement(&self, tx: &mut MysqlTransaction) {
+        let twice = AssertSqlSafe(self.named("INSERT INTO {s}_business (id) VALUES (-1), (-1)"));
+        sqlx::raw_sql(twice).execute(tx.connection()).await.unwrap_err();
     }
 
     async fn roll_back_behind(&self, tx: &mut MysqlTransaction) {

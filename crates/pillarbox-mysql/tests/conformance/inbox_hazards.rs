@@ -42,13 +42,13 @@ async fn a_receipt_is_registered_on_mysql_too() {
     let receipt = Receipt::new("source", "1");
     for expected in [Registered::New, Registered::Duplicate] {
         let mut tx = h.begin().await;
-        assert_eq!(inbox.register(&mut tx, &receipt).await.unwrap(), expected);
+        assert_eq!(inbox.register(&mut tx, &receipt).await.unwrap().registered, expected);
         h.commit(tx).await;
     }
     let two = Incoming::new(Receipt::new("source", "2"), Message::new("topic", "").delay(LONG));
     inbox.receive(std::slice::from_ref(&two)).await.unwrap();
     let mut tx = h.begin().await;
-    assert_eq!(inbox.register(&mut tx, two.receipt()).await.unwrap(), Registered::InProgress);
+    assert_eq!(inbox.register(&mut tx, two.receipt()).await.unwrap().registered, Registered::InProgress);
     h.rollback(tx).await;
 }
 
@@ -65,7 +65,7 @@ async fn a_message_queued_behind_a_snapshot_is_not_a_duplicate() {
         sqlx::query(sqlx::AssertSqlSafe(h.named("SELECT * FROM {s}_business"))).execute(&mut *tx).await.unwrap();
         inbox.receive(&[Incoming::new(receipt.clone(), Message::new("topic", ""))]).await.unwrap();
         match inbox.register(&mut tx, &receipt).await {
-            Ok(registered) => assert_eq!(registered, Registered::InProgress, "{level}"),
+            Ok(found) => assert_eq!(found.registered, Registered::InProgress, "{level}"),
             Err(error) => assert_eq!(error.kind(), ErrorKind::Conflict, "{level}: {error}"),
         }
         h.rollback(tx).await;

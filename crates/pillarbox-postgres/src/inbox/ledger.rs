@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use pillarbox_core::inbox::{
-    ContentHash, InboxState, Incoming, Mark, Marking, Receipt, Received, Reception, Registered, Standing, decide,
-    decide_mark, state_of,
+    Admission, ContentHash, InboxState, Incoming, Mark, Marking, Receipt, Received, Reception, Registered, Standing,
+    decide, decide_mark, state_of,
 };
 use pillarbox_core::lease::Lease;
 use pillarbox_core::store::{CONFLICT_RETRIES_MAX, Enqueue};
@@ -129,7 +129,7 @@ impl PostgresInbox {
         tx: &mut PgConnection,
         receipt: &Receipt,
         taking: Taking,
-    ) -> Result<Registered, StoreError> {
+    ) -> Result<Admission, StoreError> {
         let (state, fence, lease, held) = match taking {
             Taking::Done(held) => (InboxState::Done, Fence::new(), None, held),
             Taking::Lease(lease) => (InboxState::Processing, lease.fence(), Some(lease), None),
@@ -138,7 +138,7 @@ impl PostgresInbox {
         if let Taking::Done(None) = taking
             && self.take_new(tx, receipt).await?
         {
-            return Ok(Registered::New);
+            return Ok(Admission { registered: Registered::New, is_mismatch: false });
         }
         let hash = receipt.get_hash();
         let rows = self
@@ -158,11 +158,10 @@ impl PostgresInbox {
             })
             .await?;
         let row = only(rows)?;
-        self.warn_of(get(&row, 4)?, receipt);
         let (is_taken, message_id): (bool, Uuid) = (get(&row, 1)?, get(&row, 0)?);
         let mut answer = Answer {
             message_id: MessageId::from_uuid(message_id)?,
-            is_mismatch: false,
+            is_mismatch: get(&row, 4)?,
             is_new: false,
             state: get(&row, 2)?,
             is_queued: get(&row, 3)?,
@@ -171,7 +170,8 @@ impl PostgresInbox {
         if !is_taken && answer.needs_place() {
             self.add_places(tx, [&mut answer].into_iter()).await?;
         }
-        Ok(Registered::of(is_taken, standing(&answer.state, answer.is_queued, answer.place.as_deref())?))
+        let now = standing(&answer.state, answer.is_queued, answer.place.as_deref())?;
+        Ok(Admission { registered: Registered::of(is_taken, now), is_mismatch: answer.is_mismatch })
     }
 
     /// Makes a message done that is not known; whether it was not.

@@ -84,6 +84,7 @@ impl<R: Route> Harness for PostgresHarness<R> {
 
     const HAS_SESSIONS: bool = true;
     const HAS_WAKEUPS: bool = R::IS_DIRECT;
+    const HAS_ROW_LOCKS: bool = true;
     const ISOLATION_LEVELS: &'static [&'static str] = &["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
 
     async fn start(options: StoreOptions) -> Self {
@@ -209,6 +210,10 @@ impl<R: Route> Harness for PostgresHarness<R> {
 
     async fn spoil(&self, tx: &mut PostgresTransaction) {
         sqlx::raw_sql("SELECT 1 / 0").execute(tx.connection()).await.unwrap_err();
+    }
+
+    async fn fail_statement(&self, tx: &mut PostgresTransaction) {
+        self.spoil(tx).await;
     }
 
     async fn roll_back_behind(&self, tx: &mut PostgresTransaction) {

@@ -31,7 +31,7 @@ fn a_registration_scans_no_table() {
         let mut tx = h.begin().await;
         for number in 0..50 {
             let receipt = Receipt::new("source", number.to_string());
-            assert_eq!(inbox.register(&mut tx, &receipt).await.unwrap(), Registered::New);
+            assert_eq!(inbox.register(&mut tx, &receipt).await.unwrap().registered, Registered::New);
         }
         let scans = "SELECT coalesce(sum(seq_scan), 0)::bigint FROM pg_stat_xact_user_tables
                      WHERE schemaname = '{schema}' AND relname LIKE 'inbox%'";
@@ -56,7 +56,7 @@ fn a_message_queued_in_between_is_not_a_duplicate() {
             sqlx::query("SELECT 1").execute(&mut *tx).await.unwrap();
             inbox.receive(&[Incoming::new(receipt.clone(), Message::new("topic", ""))]).await.unwrap();
             match inbox.register(&mut tx, &receipt).await {
-                Ok(registered) => assert_eq!(registered, Registered::InProgress, "{level}"),
+                Ok(found) => assert_eq!(found.registered, Registered::InProgress, "{level}"),
                 Err(error) => assert_eq!(error.kind(), ErrorKind::Conflict, "{level}: {error}"),
             }
             h.rollback(tx).await;

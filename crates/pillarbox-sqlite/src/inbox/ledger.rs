@@ -1,7 +1,8 @@
 //! What happens to the ledger's rows, inside a transaction.
 
 use pillarbox_core::inbox::{
-    InboxState, Incoming, Mark, Marking, Receipt, Received, Reception, Standing, decide, decide_mark, state_of,
+    Admission, InboxState, Incoming, Mark, Marking, Receipt, Received, Reception, Registered, Sighting, Standing,
+    decide, decide_mark, state_of,
 };
 use pillarbox_core::lease::Lease;
 use pillarbox_core::{Fence, MessageId, StoreError, Verdict};
@@ -17,9 +18,9 @@ use crate::sql::InboxStatements;
 pub(super) struct Answer {
     pub(super) message_id: MessageId,
     /// Whether the call wrote the row, or took it.
-    pub(super) is_ours: bool,
-    pub(super) standing: Standing,
-    pub(super) is_mismatch: bool,
+    is_ours: bool,
+    standing: Standing,
+    is_mismatch: bool,
 }
 
 impl Answer {
@@ -35,6 +36,14 @@ impl Answer {
     /// Where a delivered message stood; nothing when the delivery wrote its row.
     pub(super) fn before(&self) -> Option<Standing> {
         (!self.is_ours).then_some(self.standing)
+    }
+
+    pub(super) fn sighting(&self) -> Sighting {
+        Sighting { before: self.before().map(state_of), is_mismatch: self.is_mismatch }
+    }
+
+    pub(super) fn admission(&self) -> Admission {
+        Admission { registered: Registered::of(self.is_ours, self.standing), is_mismatch: self.is_mismatch }
     }
 }
 

@@ -56,6 +56,7 @@ impl Harness for SqliteHarness {
 
     const HAS_SESSIONS: bool = false;
     const HAS_WAKEUPS: bool = false;
+    const HAS_ROW_LOCKS: bool = false;
     const ISOLATION_LEVELS: &'static [&'static str] = &["DEFERRED"];
 
     async fn start(options: StoreOptions) -> Self {
@@ -175,6 +176,11 @@ impl Harness for SqliteHarness {
     async fn spoil(&self, tx: &mut SqliteTransaction) {
         // One of the errors after which SQLite rolls back by itself.
         let twice = sqlx::query("INSERT OR ROLLBACK INTO business (id) VALUES (-1), (-1)");
+        twice.execute(tx.connection()).await.unwrap_err();
+    }
+
+    async fn fail_statement(&self, tx: &mut SqliteTransaction) {
+        let twice = sqlx::query("INSERT INTO business (id) VALUES (-1), (-1)");
         twice.execute(tx.connection()).await.unwrap_err();
     }
 

@@ -33,12 +33,12 @@ async fn a_lost_snapshot_is_a_conflict() {
     let mut late = h.user().begin().await.unwrap();
     sqlx::query("SELECT count(*) FROM business").fetch_one(&mut *late).await.unwrap();
     let mut fast = h.user().begin().await.unwrap();
-    assert_eq!(inbox.register(&mut fast, &receipt).await.unwrap(), Registered::New);
+    assert_eq!(inbox.register(&mut fast, &receipt).await.unwrap().registered, Registered::New);
     fast.commit().await.unwrap();
     let refused = inbox.register(&mut late, &receipt).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Conflict);
     late.rollback().await.unwrap();
     let mut again = h.user().begin().await.unwrap();
-    assert_eq!(inbox.register(&mut again, &receipt).await.unwrap(), Registered::Duplicate);
+    assert_eq!(inbox.register(&mut again, &receipt).await.unwrap().registered, Registered::Duplicate);
     again.rollback().await.unwrap();
 }

@@ -24,6 +24,7 @@ impl Harness for MemoryHarness {
 
     const HAS_SESSIONS: bool = false;
     const HAS_WAKEUPS: bool = false;
+    const HAS_ROW_LOCKS: bool = true;
     const ISOLATION_LEVELS: &'static [&'static str] = &["in memory"];
 
     async fn start(options: StoreOptions) -> Self {
@@ -113,6 +114,10 @@ impl Harness for MemoryHarness {
     }
 
     async fn spoil(&self, tx: &mut MemoryTransaction) {
+        tx.spoil();
+    }
+
+    async fn fail_statement(&self, tx: &mut MemoryTransaction) {
         tx.spoil();
     }
 

@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use pillarbox_core::inbox::{
-    InboxOptions, InboxRecord, InboxState, InboxStore, Incoming, Mark, Marking, Receipt, Received, Reception,
-    Registered, Sighting, Standing, WithInbox, check_page, decide, decide_mark, state_of,
+    Admission, InboxOptions, InboxRecord, InboxStore, Incoming, Mark, Marking, Receipt, Received, Reception, Sighting,
+    Standing, WithInbox, check_page, decide, decide_mark, state_of,
 };
 use pillarbox_core::lease::Lease;
 use pillarbox_core::retention::PurgeLimit;
@@ -156,13 +156,13 @@ impl InboxStore for MemoryInbox {
         .await
     }
 
-    async fn mark(&self, receipt: &Receipt, mark: Mark) -> Result<InboxState, StoreError> {
+    async fn mark(&self, receipt: &Receipt, mark: Mark) -> Result<Sighting, StoreError> {
         let takes = |standing| matches!(decide_mark(Some(standing), &mark), Marking::Finish | Marking::Bury);
         self.at_when(receipt, takes, |entry, is_known, outbox, now| {
             let before = is_known.then(|| entry.standing(outbox, now));
-            entry.see(receipt, now);
+            let is_mismatch = entry.see(receipt, now);
             entry.mark(outbox, before, mark.clone(), now);
-            before.map_or(InboxState::Seen, state_of)
+            Sighting { before: before.map(state_of), is_mismatch }
         })
         .await
     }
@@ -181,10 +181,10 @@ impl InboxStore for MemoryInbox {
         .await
     }
 
-    async fn lease(&self, receipt: &Receipt, lease: Lease) -> Result<Registered, StoreError> {
+    async fn lease(&self, receipt: &Receipt, lease: Lease) -> Result<Admission, StoreError> {
         self.at(receipt, |entry, _, outbox, now| {
-            entry.see(receipt, now);
-            entry.take(outbox, Some(lease), None, now)
+            let is_mismatch = entry.see(receipt, now);
+            Admission { registered: entry.take(outbox, Some(lease), None, now), is_mismatch }
         })
         .await
     }

@@ -8,7 +8,7 @@ use pillarbox_core::naming::Naming;
 use pillarbox_core::retention::Retention;
 use pillarbox_core::store::{BoxFuture, Enqueue, Enqueued, GuardPlan, OpenTransaction, Settlement};
 use pillarbox_core::{
-    CommitError, ConsumeIn, EnqueueIn, Isolation, OutboxStore, OwnerToken, Receipt, Registered, Savepoint, Settled,
+    Admission, CommitError, ConsumeIn, EnqueueIn, Isolation, OutboxStore, OwnerToken, Receipt, Savepoint, Settled,
     StoreError, StoreTransaction, Transactional, WorkId,
 };
 use tokio::sync::OwnedMutexGuard;
@@ -236,7 +236,7 @@ impl ConsumeIn<MemoryTransaction> for MemoryInbox {
         tx: &'a mut MemoryTransaction,
         receipt: &'a Receipt,
         lease: Option<Lease>,
-    ) -> BoxFuture<'a, Result<Registered, StoreError>> {
+    ) -> BoxFuture<'a, Result<Admission, StoreError>> {
         Box::pin(async move {
             receipt.check()?;
             tx.require_whole(self.queue_store())?;
@@ -255,8 +255,8 @@ impl ConsumeIn<MemoryTransaction> for MemoryInbox {
             };
             let entry = &mut registrations[at].entry;
             self.call(|outbox, _, now| {
-                entry.see(receipt, now);
-                entry.take(outbox, None, lease, now)
+                let is_mismatch = entry.see(receipt, now);
+                Admission { registered: entry.take(outbox, None, lease, now), is_mismatch }
             })
         })
     }

@@ -11,7 +11,7 @@ use crate::harness::Inbox;
 /// Registers, writes a row and commits when it is new; what the registration said.
 async fn consume<H: Harness>(h: &H, inbox: &Inbox<H>, receipt: &Receipt) -> Registered {
     let mut tx = h.begin().await;
-    let registered = inbox.register(&mut tx, receipt).await.expect("a receipt can be registered");
+    let registered = inbox.register(&mut tx, receipt).await.expect("a receipt can be registered").registered;
     if registered == Registered::New {
         h.write_business_row(&mut tx).await;
         h.commit(tx).await;
@@ -23,6 +23,10 @@ async fn consume<H: Harness>(h: &H, inbox: &Inbox<H>, receipt: &Receipt) -> Regi
 
 fn lease() -> Lease {
     Lease::new(OwnerToken::new(), LEASE).expect("the lease is legal")
+}
+
+async fn take_lease(inbox: &impl InboxStore, receipt: &Receipt, lease: Lease) -> Registered {
+    inbox.lease(receipt, lease).await.expect("a lease can be asked for").registered
 }
 
 /// A consumed message is done with the commit of its effects, and a duplicate from then on. IBX-001, IBX-003, IBX-102.
@@ -43,7 +47,7 @@ pub async fn a_rolled_back_consumer_leaves_nothing<H: Harness>() {
     let h = start::<H>().await;
     let inbox = h.inbox().await;
     let mut tx = h.begin().await;
-    assert_eq!(inbox.register(&mut tx, &receipt("1")).await.expect("it can be registered"), Registered::New);
+    assert_eq!(inbox.register(&mut tx, &receipt("1")).await.expect("it can be registered").registered, Registered::New);
     h.write_business_row(&mut tx).await;
     h.rollback(tx).await;
     assert_eq!(inbox.get("source", "1").await.expect("a message can be looked up"), None);
@@ -59,7 +63,7 @@ pub async fn a_begun_transaction_takes_a_receipt<H: Harness>() {
     let batch = messages(1);
     for expected in [Registered::New, Registered::Duplicate] {
         let mut tx = h.store().begin().await.expect("a transaction begins");
-        assert_eq!(inbox.register(&mut tx, &receipt("1")).await.expect("it can be registered"), expected);
+        assert_eq!(inbox.register(&mut tx, &receipt("1")).await.expect("it can be registered").registered, expected);
         tx.enqueue(h.store(), Enqueue::pending(&batch)).await.expect("a message can be enqueued");
         tx.commit().await.expect("the transaction is whole");
     }
@@ -78,7 +82,7 @@ pub async fn a_receipt_is_new_once_in_a_transaction<H: Harness>() {
     let inbox = h.inbox().await;
     let mut tx = h.begin().await;
     for expected in [Registered::New, Registered::Duplicate, Registered::Duplicate] {
-        assert_eq!(inbox.register(&mut tx, &receipt("1")).await.expect("it can be registered"), expected);
+        assert_eq!(inbox.register(&mut tx, &receipt("1")).await.expect("it can be registered").registered, expected);
     }
     h.commit(tx).await;
     assert_eq!(inbox_state(&inbox, "1").await, InboxState::Done);
@@ -115,29 +119,46 @@ pub async fn a_consumer_counts_another_content<H: Harness>() {
     assert_eq!((record.mismatch_count, record.state), (1, InboxState::Done));
 }
 
+/// A consumer learns that its content contradicts the first one, whatever else it learns. IBX-008.
+pub async fn a_consumer_is_told_of_another_content<H: Harness>() {
+    let h = start::<H>().await;
+    let inbox = h.inbox().await;
+    for (content, is_mismatch) in [("first", false), ("second", true), ("first", false), ("second", true)] {
+        let one = hashed("1", content);
+        let leased = inbox.lease(&one, lease()).await.expect("a lease can be asked for");
+        assert_eq!(leased.is_mismatch, is_mismatch, "{leased:?}");
+        let mut tx = h.begin().await;
+        let registered = inbox.register(&mut tx, &one).await.expect("it can be registered");
+        assert_eq!(registered.is_mismatch, is_mismatch, "{registered:?}");
+        h.rollback(tx).await;
+        let marked = inbox.mark(&one, Mark::Processed).await.expect("a message can be marked");
+        assert_eq!(marked.is_mismatch, is_mismatch, "{marked:?}");
+    }
+}
+
 /// A lease keeps other consumers away until it is given back or runs out; its holder registers under it.
 /// IBX-033, IBX-034, IBX-035, IBX-078.
 pub async fn a_lease_keeps_other_consumers_away<H: Harness>() {
     let h = start::<H>().await;
     let inbox = h.inbox().await;
     let (one, mine, other) = (receipt("1"), lease(), lease());
-    assert_eq!(inbox.lease(&one, mine).await.expect("a lease can be taken"), Registered::New);
-    assert_eq!(inbox.lease(&one, other).await.expect("a lease can be asked for"), Registered::InProgress);
+    assert_eq!(take_lease(&inbox, &one, mine).await, Registered::New);
+    assert_eq!(take_lease(&inbox, &one, other).await, Registered::InProgress);
     assert_eq!(consume(&h, &inbox, &one).await, Registered::InProgress);
     assert!(!inbox.release(&one, other).await.expect("a lease can be given back"), "it is not theirs");
     let mut tx = h.begin().await;
     let registered = inbox.register_under(&mut tx, &one, Some(mine)).await;
-    assert_eq!(registered.expect("it can be registered"), Registered::New);
+    assert_eq!(registered.expect("it can be registered").registered, Registered::New);
     h.commit(tx).await;
-    assert_eq!(inbox.lease(&one, other).await.expect("a lease can be asked for"), Registered::Duplicate);
+    assert_eq!(take_lease(&inbox, &one, other).await, Registered::Duplicate);
     assert!(!inbox.release(&one, mine).await.expect("a lease can be given back"), "it is done");
     assert_eq!(inbox_state(&inbox, "1").await, InboxState::Done);
 
     let two = receipt("2");
-    assert_eq!(inbox.lease(&two, mine).await.expect("a lease can be taken"), Registered::New);
+    assert_eq!(take_lease(&inbox, &two, mine).await, Registered::New);
     assert!(inbox.release(&two, mine).await.expect("a lease can be given back"));
     assert_eq!(inbox_state(&inbox, "2").await, InboxState::Seen);
-    assert_eq!(inbox.lease(&two, other).await.expect("a lease can be taken"), Registered::New);
+    assert_eq!(take_lease(&inbox, &two, other).await, Registered::New);
 }
 
 /// A zombie whose lease was taken over registers nothing. IBX-033, IBX-045.
@@ -145,18 +166,18 @@ pub async fn a_zombie_consumer_registers_nothing<H: Harness>() {
     let h = start::<H>().await;
     let inbox = h.inbox().await;
     let (one, zombie, heir) = (receipt("1"), lease(), lease());
-    assert_eq!(inbox.lease(&one, zombie).await.expect("a lease can be taken"), Registered::New);
+    assert_eq!(take_lease(&inbox, &one, zombie).await, Registered::New);
     h.advance(LEASE).await;
-    assert_eq!(inbox.lease(&one, heir).await.expect("it ran out"), Registered::New);
+    assert_eq!(take_lease(&inbox, &one, heir).await, Registered::New);
     let mut tx = h.begin().await;
     let registered = inbox.register_under(&mut tx, &one, Some(zombie)).await;
-    assert_eq!(registered.expect("it can be asked for"), Registered::InProgress);
+    assert_eq!(registered.expect("it can be asked for").registered, Registered::InProgress);
     h.rollback(tx).await;
     // What is queued in the meantime is the queue's: nothing is lost, and nothing takes effect twice.
     assert_eq!(receive(&inbox, incoming("1", "")).await.outcome, Reception::Queued);
     let mut tx = h.begin().await;
     let registered = inbox.register_under(&mut tx, &one, Some(heir)).await;
-    assert_eq!(registered.expect("it can be asked for"), Registered::InProgress);
+    assert_eq!(registered.expect("it can be asked for").registered, Registered::InProgress);
     h.rollback(tx).await;
 }
 
@@ -168,7 +189,7 @@ pub async fn a_second_consumer_waits_for_the_first<H: Harness>() {
     for (id, is_kept) in [("kept", true), ("undone", false)] {
         let mut first = h.begin().await;
         let registered = inbox.register(&mut first, &receipt(id)).await;
-        assert_eq!(registered.expect("it can be registered"), Registered::New);
+        assert_eq!(registered.expect("it can be registered").registered, Registered::New);
         let second = {
             let (h, inbox, id) = (Arc::clone(&h), inbox.clone(), id.to_owned());
             tokio::spawn(async move { consume(&*h, &inbox, &receipt(&id)).await })
@@ -220,7 +241,7 @@ async fn deliver_once<H: Harness>(
         if std::mem::take(&mut is_first) {
             gate.wait().await;
         }
-        match inbox.register(&mut tx, receipt).await {
+        match inbox.register(&mut tx, receipt).await.map(|admission| admission.registered) {
             Ok(Registered::New) => {
                 h.write_business_row(&mut tx).await;
                 if h.commit_at(tx).await {

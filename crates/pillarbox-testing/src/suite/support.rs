@@ -18,7 +18,9 @@ pub(super) use pillarbox_core::{
     Fence, Message, MessageId, OutboxStore, OwnerToken, SchemaAdmin, Settled, State, StoreError, Verdict, WorkId,
 };
 
-use crate::Harness;
+use pillarbox_core::{StoreTransaction, Transactional};
+
+use crate::{Harness, StoreTx};
 
 /// A minute: the smallest step of the tests' clock. What takes real time stays far below it.
 pub(super) const MINUTE: Duration = Duration::from_secs(60);
@@ -45,6 +47,24 @@ pub(super) fn keeping(retention: Retention) -> StoreOptions {
 /// As [`options`], with this limit of lost leases.
 pub(super) fn losing(lost_leases_max: u32) -> StoreOptions {
     StoreOptions { lost_leases_max, ..options() }
+}
+
+/// Begins a transaction through the store.
+pub(super) async fn begin<H: Harness>(h: &H) -> StoreTx<H> {
+    h.store().begin().await.expect("a transaction can be begun")
+}
+
+/// Settles one message inside a transaction.
+pub(super) async fn settle_in<H: Harness>(
+    h: &H,
+    tx: &mut StoreTx<H>,
+    owner: OwnerToken,
+    claimed: &Claimed,
+    verdict: &Verdict,
+) -> Settled {
+    let settled = tx.settle(h.store(), owner, &[settlement(claimed, verdict)]).await.expect("a settle succeeds");
+    assert_eq!(settled.len(), 1);
+    settled[0]
 }
 
 pub(super) async fn start<H: Harness>() -> H {
@@ -291,8 +311,9 @@ pub(super) async fn receive(inbox: &impl InboxStore, incoming: Incoming) -> Rece
     received.remove(0)
 }
 
+/// Marks a message, and answers where it stood.
 pub(super) async fn mark(inbox: &impl InboxStore, receipt: &Receipt, mark: Mark) -> InboxState {
-    inbox.mark(receipt, mark).await.expect("a message can be marked")
+    inbox.mark(receipt, mark).await.expect("a message can be marked").before.unwrap_or(InboxState::Seen)
 }
 
 /// What is known of a message of the usual source.

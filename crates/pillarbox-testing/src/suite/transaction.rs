@@ -8,10 +8,6 @@ use crate::{Harness, StoreTx};
 /// More transactions than any pool of a harness has connections: what one of them spoils, another one meets.
 const MANY: usize = 24;
 
-async fn begin<H: Harness>(h: &H) -> StoreTx<H> {
-    h.store().begin().await.expect("a transaction can be begun")
-}
-
 /// Begins, writes a row of the user's and enqueues the messages.
 async fn begin_with<H: Harness>(h: &H, batch: &[Message]) -> StoreTx<H> {
     let mut tx = begin(h).await;

@@ -1,4 +1,4 @@
-//! Sees what is logged and measured, for the tests of this crate.
+//! Sees what is logged, for the tests of this crate.
 
 use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex};

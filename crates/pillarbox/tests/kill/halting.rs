@@ -28,15 +28,24 @@ pub(crate) enum Point {
     Committed,
     /// A shutdown gives messages back.
     ShuttingDown,
+    /// A delivery was found good, and nothing of it is written.
+    Accepting,
+    /// A delivery and its effect are written, and not committed.
+    InTransaction,
+    /// A delivery is committed, its sender does not know yet.
+    Unanswered,
 }
 
-const NAMES: [(Point, &str); 6] = [
+const NAMES: [(Point, &str); 9] = [
     (Point::Claimed, "claimed"),
     (Point::InHandler, "in-handler"),
     (Point::BeforeSettle, "before-settle"),
     (Point::AfterSettle, "after-settle"),
     (Point::Committed, "committed"),
     (Point::ShuttingDown, "shutting-down"),
+    (Point::Accepting, "accepting"),
+    (Point::InTransaction, "in-transaction"),
+    (Point::Unanswered, "unanswered"),
 ];
 
 impl fmt::Display for Point {

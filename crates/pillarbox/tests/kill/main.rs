@@ -3,13 +3,15 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod halting;
+#[cfg(feature = "webhook")]
+mod webhook;
 mod worker;
 
 use std::future::Future;
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
-use pillarbox::Transactional;
+use pillarbox::WithInbox;
 use pillarbox::admin::{Filter, ListQuery, StoredMessage};
 use pillarbox::naming::Naming;
 use pillarbox::outbox::State;
@@ -20,7 +22,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use halting::Point;
-use worker::Worker;
+use worker::{WORKER, Worker, reached};
 
 const TOPIC: &str = "order";
 
@@ -47,7 +49,7 @@ struct Place {
 
 trait Backend: 'static {
     const NAME: &str;
-    type Store: Transactional + OutboxAdmin;
+    type Store: WithInbox + OutboxAdmin;
 
     fn url(folder: &TempDir) -> String;
     fn open(place: &Place) -> impl Future<Output = Self::Store> + Send;
@@ -77,8 +79,7 @@ impl Backend for Postgres {
     type Store = pillarbox::postgres::PostgresStore;
 
     fn url(_: &TempDir) -> String {
-        let name = "PILLARBOX_TEST_POSTGRES_URL";
-        std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run `cargo xtask test`"))
+        server("PILLARBOX_TEST_POSTGRES_URL")
     }
 
     async fn open(place: &Place) -> Self::Store {
@@ -86,10 +87,40 @@ impl Backend for Postgres {
     }
 }
 
-/// Messages are kept whole, so that the tests can look at them afterwards.
+#[cfg(feature = "mysql")]
+struct Mysql;
+
+#[cfg(feature = "mysql")]
+impl Backend for Mysql {
+    const NAME: &str = "mysql";
+    type Store = pillarbox::mysql::MysqlStore;
+
+    fn url(_: &TempDir) -> String {
+        server("PILLARBOX_TEST_MYSQL_URL")
+    }
+
+    async fn open(place: &Place) -> Self::Store {
+        Self::Store::connect(&place.url, options(place)).await.unwrap()
+    }
+}
+
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+fn server(name: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run `cargo xtask test`"))
+}
+
+/// Tables of their own for one test.
+fn fresh_place<B: Backend>() -> (Place, TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let schema = format!("k_{}", &MessageId::new().as_uuid().simple().to_string()[16..]);
+    (Place { url: B::url(&folder), schema }, folder)
+}
+
+/// Messages are kept whole, so that the tests can look at them afterwards; nobody is blamed for the kills.
 fn options(place: &Place) -> StoreOptions {
     let naming = Naming::new(place.schema.as_str(), "outbox").unwrap();
-    StoreOptions { naming, retention: Retention::Message(KEEP_DEFAULT), ..StoreOptions::default() }
+    let retention = Retention::Message(KEEP_DEFAULT);
+    StoreOptions { naming, retention, lost_leases_max: u32::MAX, ..StoreOptions::default() }
 }
 
 /// Tables, what a killed worker left in them, and the outbox of another process.
@@ -101,16 +132,14 @@ struct Scene<B: Backend> {
 impl<B: Backend> Scene<B> {
     /// Messages wait; a worker takes them and is killed at the point.
     async fn after_a_kill(point: Point, waiting: usize) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let schema = format!("k_{}", &MessageId::new().as_uuid().simple().to_string()[16..]);
-        let place = Place { url: B::url(&folder), schema };
+        let (place, folder) = fresh_place::<B>();
         let outbox = Outbox::new(B::open(&place).await);
         for number in 0..waiting {
             outbox.enqueue_now(Message::new(TOPIC, number.to_string())).await.unwrap();
         }
-        let killed = tokio::task::spawn_blocking(move || Worker::at(point, B::NAME, &place).kill());
-        let status = timeout(PATIENCE, killed).await.expect("the worker reaches its point").unwrap();
-        assert_eq!(status.signal(), Some(9), "it was killed, and did not end by itself");
+        let mut worker = Worker::start::<B>(WORKER, &place, Some(&point.to_string()));
+        timeout(PATIENCE, reached(&mut worker, point)).await.expect("the worker reaches its point");
+        assert_eq!(worker.kill().signal(), Some(9), "it was killed, and did not end by itself");
         Self { outbox, _folder: folder }
     }
 

@@ -1,11 +1,13 @@
-//! The process that is killed: this very test program, started again with a point to stand still at.
+//! The process that is killed: this very test program, started again as one of its tests.
 
 use std::future::pending;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
 use std::time::Duration;
 
 use pillarbox::prelude::*;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::halting::{Halting, Point, REACHED, stand_still};
 use super::{Backend, LEASE, Place, TOPIC};
@@ -15,89 +17,123 @@ const BACKEND: &str = "PILLARBOX_KILL_BACKEND";
 const URL: &str = "PILLARBOX_KILL_URL";
 const SCHEMA: &str = "PILLARBOX_KILL_SCHEMA";
 
-/// A worker process that stands at its point. Dropping it kills it.
-pub(crate) struct Worker(Child);
+/// A process that is to be killed. Dropping it kills it.
+pub(crate) struct Worker {
+    child: Child,
+    lines: UnboundedReceiver<String>,
+}
 
 impl Worker {
-    /// Starts a worker, and waits until it stands at the point. Blocks.
-    pub(crate) fn at(point: Point, backend: &str, place: &Place) -> Self {
+    /// Starts this program again, as the test of this name, which stands still at the point if there is one.
+    pub(crate) fn start<B: Backend>(test: &str, place: &Place, point: Option<&str>) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "worker::a_worker_stands_still_at_its_point", "--nocapture"]);
-        command.env(POINT, point.to_string()).env(BACKEND, backend).env(URL, &place.url).env(SCHEMA, &place.schema);
+        command.args(["--exact", test, "--nocapture"]);
+        command.env(BACKEND, B::NAME).env(URL, &place.url).env(SCHEMA, &place.schema);
+        command.envs(point.map(|point| (POINT, point)));
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
-        let worker = Self(child);
-        let mut said = Vec::new();
-        for line in stderr.lines() {
-            let line = line.unwrap();
-            if line == format!("{REACHED}{point}") {
-                return worker;
+        let (sender, lines) = unbounded_channel();
+        thread::spawn(move || stderr.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        Self { child, lines }
+    }
+
+    /// Waits until it has written a line that begins so, and answers the rest of the line.
+    pub(crate) async fn said(&mut self, beginning: &str) -> String {
+        let mut others = Vec::new();
+        while let Some(line) = self.lines.recv().await {
+            if let Some(rest) = line.strip_prefix(beginning) {
+                return rest.to_owned();
             }
-            said.push(line);
+            others.push(line);
         }
-        panic!("the worker ended before its point: {said:#?}");
+        panic!("the process ended before `{beginning}`: {others:#?}");
     }
 
     /// SIGKILL: nothing of it runs any more when this returns.
     pub(crate) fn kill(mut self) -> ExitStatus {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap()
+        self.child.kill().unwrap();
+        self.child.wait().unwrap()
     }
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
-/// Nothing to prove by itself: in a process of its own it is the worker that the other tests kill.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_stands_still_at_its_point() {
-    let Ok(point) = std::env::var(POINT) else { return };
-    let point: Point = point.parse().unwrap();
+/// What a process does until it is killed, on the database that it was told.
+pub(crate) trait Part {
+    async fn play<B: Backend>(self, place: &Place, point: Option<String>);
+}
+
+/// Plays the part if this is a process that is to be killed.
+pub(crate) async fn play(part: impl Part) {
+    let Ok(backend) = std::env::var(BACKEND) else { return };
     let place = Place { url: std::env::var(URL).unwrap(), schema: std::env::var(SCHEMA).unwrap() };
-    match std::env::var(BACKEND).unwrap().as_str() {
-        "sqlite" => work::<super::Sqlite>(point, &place).await,
+    let point = std::env::var(POINT).ok();
+    match backend.as_str() {
+        "sqlite" => part.play::<super::Sqlite>(&place, point).await,
         #[cfg(feature = "postgres")]
-        "postgres" => work::<super::Postgres>(point, &place).await,
+        "postgres" => part.play::<super::Postgres>(&place, point).await,
+        #[cfg(feature = "mysql")]
+        "mysql" => part.play::<super::Mysql>(&place, point).await,
         other => panic!("no backend `{other}`"),
     }
 }
 
-async fn work<B: Backend>(point: Point, place: &Place) {
-    let outbox = Outbox::new(Halting { store: B::open(place).await, point });
-    let runtime = Runtime::builder(&outbox)
-        .lease(LEASE)
-        .worker_count(1)
-        .on_topic(TOPIC, move |_: Context| async move {
-            match point {
-                Point::InHandler => stand_still(point).await,
-                // Keeps its worker busy, so that the shutdown finds the others unstarted.
-                Point::ShuttingDown => pending().await,
-                _ => {}
+/// Where the test below is found.
+pub(crate) const WORKER: &str = "worker::a_worker_stands_still_at_its_point";
+
+/// Nothing to prove by itself: in a process of its own it is the worker that the other tests kill.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_stands_still_at_its_point() {
+    play(Handling).await;
+}
+
+struct Handling;
+
+impl Part for Handling {
+    async fn play<B: Backend>(self, place: &Place, point: Option<String>) {
+        let point: Point = point.unwrap().parse().unwrap();
+        let outbox = Outbox::new(Halting { store: B::open(place).await, point });
+        let runtime = Runtime::builder(&outbox)
+            .lease(LEASE)
+            .worker_count(1)
+            .on_topic(TOPIC, move |_: Context| async move {
+                match point {
+                    Point::InHandler => stand_still(point).await,
+                    // Keeps its worker busy, so that the shutdown finds the others unstarted.
+                    Point::ShuttingDown => pending().await,
+                    _ => {}
+                }
+                Ok(())
+            })
+            .start()
+            .await
+            .unwrap();
+        match point {
+            Point::Committed => {
+                let mut tx = outbox.begin().await.unwrap();
+                for number in 0..super::COUNT {
+                    tx.enqueue(Message::new(TOPIC, number.to_string())).await.unwrap();
+                }
+                tx.commit().await.unwrap();
             }
-            Ok(())
-        })
-        .start()
-        .await
-        .unwrap();
-    match point {
-        Point::Committed => {
-            let mut tx = outbox.begin().await.unwrap();
-            for number in 0..super::COUNT {
-                tx.enqueue(Message::new(TOPIC, number.to_string())).await.unwrap();
+            Point::ShuttingDown => {
+                while runtime.stats().running_count == 0 {
+                    tokio::task::yield_now().await;
+                }
+                runtime.shutdown(Duration::from_secs(60)).await;
             }
-            tx.commit().await.unwrap();
+            _ => {}
         }
-        Point::ShuttingDown => {
-            while runtime.stats().running_count == 0 {
-                tokio::task::yield_now().await;
-            }
-            runtime.shutdown(Duration::from_secs(60)).await;
-        }
-        _ => {}
+        pending::<()>().await;
     }
-    pending::<()>().await;
+}
+
+/// Waits until a worker stands at its point.
+pub(crate) async fn reached(worker: &mut Worker, point: Point) {
+    worker.said(&format!("{REACHED}{point}")).await;
 }

@@ -74,7 +74,7 @@ async fn a_lease_tells_others_that_somebody_is_at_it<B: Backend>() {
     assert!(matches!(failed, Err(ConsumeError::Handler("no"))), "{failed:?}");
     // The lease is committed before the handler begins, and no write is in its transaction yet.
     let lease = pillarbox::lease::Lease::new(pillarbox::OwnerToken::new(), LEASE).unwrap();
-    assert_eq!(inbox.store().lease(&receipt(), lease).await.unwrap(), pillarbox::inbox::Registered::New);
+    assert_eq!(inbox.store().lease(&receipt(), lease).await.unwrap().registered, pillarbox::inbox::Registered::New);
     assert_eq!(inbox.consume_leased(receipt(), LEASE, effect).await.unwrap(), Consumed::InProgress);
     assert_eq!(inbox.consume(receipt(), effect).await.unwrap(), Consumed::InProgress);
     assert!(inbox.store().release(&receipt(), lease).await.unwrap());

@@ -16,6 +16,9 @@ mod poller;
 mod settle;
 mod shutdown;
 mod support;
+#[path = "../../src/telemetry/tally.rs"]
+mod tally;
+mod telemetry;
 mod transactional;
 #[path = "../../src/telemetry/witness.rs"]
 mod witness;

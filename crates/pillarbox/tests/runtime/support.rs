@@ -298,7 +298,12 @@ pub(crate) fn memory() -> Outbox<MemoryStore> {
 
 /// A builder that neither polls nor cleans up by itself: tests nudge.
 pub(crate) fn quiet<S: ?Sized>(outbox: &Outbox<S>) -> RuntimeBuilder {
-    Runtime::builder(outbox).poll_interval(NEVER).idle_interval(NEVER).reap_interval(NEVER).purge_interval(NEVER)
+    hushed(Runtime::builder(outbox))
+}
+
+/// The same for any builder.
+pub(crate) fn hushed(builder: RuntimeBuilder) -> RuntimeBuilder {
+    builder.poll_interval(NEVER).idle_interval(NEVER).reap_interval(NEVER).purge_interval(NEVER)
 }
 
 /// Where a handler stands: it tells that it has begun, and waits until it is let go.
