@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod halting;
+mod transactional;
 #[cfg(feature = "webhook")]
 mod webhook;
 mod worker;
