@@ -1,6 +1,8 @@
 //! The commands, one file each.
 
+mod dead;
 mod demo;
+mod inbox;
 mod migrate;
 mod status;
 
@@ -16,6 +18,12 @@ pub(crate) enum Command {
     Migrate(migrate::Options),
     /// Count messages by topic and state; exits with 3 or 4 when something needs attention
     Status(status::Options),
+    /// List, replay or delete messages that were given up, of the outbox or of the inbox
+    #[command(subcommand)]
+    Dead(dead::Command),
+    /// Look at what came in: one message, or those that came again with another content
+    #[command(subcommand)]
+    Inbox(inbox::Command),
     /// The process that `demo` starts, kills and replaces
     #[command(hide = true)]
     DemoWorker(demo::WorkerOptions),
@@ -27,6 +35,8 @@ impl Command {
             Self::Demo(options) => demo::run(options).await,
             Self::Migrate(options) => migrate::run(options).await,
             Self::Status(options) => status::run(options).await,
+            Self::Dead(command) => dead::run(command).await,
+            Self::Inbox(command) => inbox::run(command).await,
             Self::DemoWorker(options) => demo::work(options).await,
         }
     }

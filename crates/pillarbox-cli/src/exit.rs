@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 /// What the exit code says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Exit {
     Fine = 0,
     Failed = 1,

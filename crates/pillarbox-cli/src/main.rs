@@ -15,7 +15,7 @@ use clap::Parser;
 use commands::Command;
 use exit::{Exit, Failure};
 
-/// The transactional outbox: look at it, deploy its tables, see it work.
+/// The transactional outbox and inbox: look at them, deploy their tables, see them work.
 ///
 /// Exit codes: 0 fine, 1 failed, 2 wrong use, 3 warning, 4 critical.
 #[derive(Parser)]
@@ -39,7 +39,8 @@ fn main() -> ExitCode {
 
 /// Ends with the parser's own words, or with ours where those would repeat an address, which may hold a password.
 fn without_address(refused: clap::Error) -> Failure {
-    if !refused.to_string().contains("://") {
+    let is_help = !refused.use_stderr();
+    if is_help || !refused.to_string().contains("://") {
         refused.exit();
     }
     Failure::wrong_use("an address stands where none is expected: give it as --url <URL>")

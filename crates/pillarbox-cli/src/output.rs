@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::exit::Failure;
 
@@ -86,6 +86,40 @@ pub(crate) fn age(age: Duration) -> String {
     }
 }
 
+/// An instant to the second, as RFC 3339 has it, in UTC. One that nobody could have meant is shown as `?`.
+pub(crate) fn instant(at: SystemTime) -> String {
+    let seconds = match at.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(after) => i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
+        Err(before) => i64::try_from(before.duration().as_secs()).map_or(i64::MIN, |seconds| -seconds),
+    };
+    let Ok(at) = time::OffsetDateTime::from_unix_timestamp(seconds) else { return "?".to_owned() };
+    let (year, month, day) = at.to_calendar_date();
+    let (hour, minute, second) = at.to_hms();
+    format!("{year:04}-{:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z", u8::from(month))
+}
+
+/// On which side the words of a column begin.
+#[derive(Clone, Copy)]
+pub(crate) enum Side {
+    Left,
+    Right,
+}
+
+/// Rows as aligned lines; the first one has the headings.
+pub(crate) fn table<const N: usize>(sides: [Side; N], rows: &[[String; N]]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; N] = std::array::from_fn(width);
+    let line = |row: &[String; N]| {
+        let cells = row.iter().zip(sides).zip(widths).map(|((cell, side), width)| match side {
+            Side::Left => format!("{cell:<width$}"),
+            Side::Right => format!("{cell:>width$}"),
+        });
+        let cells: Vec<_> = cells.collect();
+        cells.join("   ").trim_end().to_owned() + "\n"
+    };
+    rows.iter().map(line).collect()
+}
+
 /// How words are marked; the words must say everything by themselves.
 #[derive(Clone, Copy)]
 pub(crate) struct Paint {
@@ -149,6 +183,20 @@ mod tests {
         let line = json_line(&value);
         assert_eq!(line.trim_end(), r#"{"topic":"a\u009b\u202e\u001b\n\"ß"}"#);
         assert_eq!(serde_json::from_str::<serde_json::Value>(&line).unwrap(), value);
+    }
+
+    #[test]
+    fn instants_are_in_utc() {
+        let after = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        assert_eq!(instant(after(0)), "1970-01-01T00:00:00Z");
+        assert_eq!(instant(after(1_700_000_000)), "2023-11-14T22:13:20Z");
+        assert_eq!(instant(after(1 << 40)), "?");
+    }
+
+    #[test]
+    fn columns_are_aligned_and_lines_have_no_tail() {
+        let rows = [["id", "topic", "error"], ["7", "größe", ""]].map(|row| row.map(str::to_owned));
+        assert_eq!(table([Side::Right, Side::Left, Side::Left], &rows), "id   topic   error\n 7   größe\n");
     }
 
     #[test]

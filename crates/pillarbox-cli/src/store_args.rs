@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use clap::Args;
+use pillarbox::inbox::InboxOptions;
 use pillarbox::naming::Naming;
-use pillarbox::schema::SchemaPolicy;
+use pillarbox::schema::{SchemaPolicy, SchemaStatus};
 use pillarbox::store::StoreOptions;
-use pillarbox::{Backend, Store, StoreError};
+use pillarbox::{AnyInbox, Backend, OutboxAdmin, Store, StoreError, StoreId};
 
 use crate::exit::Failure;
 
@@ -21,6 +22,22 @@ pub(crate) struct StoreArgs {
     /// The outbox table.
     #[arg(long, value_name = "NAME", default_value = "outbox")]
     table: String,
+    /// The inbox table, in the same schema.
+    #[arg(long, value_name = "NAME", default_value = "inbox")]
+    inbox_table: String,
+}
+
+/// A store that is there, and where it was found.
+pub(crate) struct Opened {
+    pub(crate) address: Address,
+    pub(crate) store: Arc<dyn Store>,
+    inbox: InboxOptions,
+}
+
+/// One of the two queues of a store: what an operator can do about it, and its name.
+pub(crate) struct Queue {
+    pub(crate) id: StoreId,
+    pub(crate) admin: Arc<dyn OutboxAdmin>,
 }
 
 /// An address and where it came from. The address may hold a password: only its origin is ever shown.
@@ -47,6 +64,56 @@ impl StoreArgs {
         let naming =
             Naming::new(&self.schema, &self.table).map_err(|invalid| Failure::wrong_use(invalid.to_string()))?;
         Ok(StoreOptions { naming, schema, ..StoreOptions::default() })
+    }
+
+    /// The settings of the inbox; nothing is deployed or checked when it is opened.
+    pub(crate) fn inbox_options(&self) -> InboxOptions {
+        let schema = Some(SchemaPolicy::Assume);
+        InboxOptions { table: self.inbox_table.clone(), schema, ..InboxOptions::default() }
+    }
+
+    /// The store, whose tables must be there and fit. Creates nothing.
+    pub(crate) async fn open(&self) -> Result<Opened, Failure> {
+        let check = self.options(SchemaPolicy::Check)?;
+        let address = self.address()?.existing();
+        let store = address.connect(check).await?;
+        Ok(Opened { address, store, inbox: self.inbox_options() })
+    }
+}
+
+impl Opened {
+    /// The inbox beside the store; none where its tables do not exist.
+    pub(crate) async fn inbox(&self) -> Result<Option<Arc<dyn AnyInbox>>, Failure> {
+        let failure = |error: StoreError| self.address.failure(&error);
+        let inbox = self.store.open_inbox(self.inbox.clone()).await.map_err(failure)?;
+        let found = inbox.check_schema().await.map_err(failure)?;
+        if found == SchemaStatus::Missing {
+            return Ok(None);
+        }
+        found.require_current().map_err(failure)?;
+        Ok(Some(inbox))
+    }
+
+    /// The inbox beside the store, which must be there.
+    pub(crate) async fn require_inbox(&self) -> Result<Arc<dyn AnyInbox>, Failure> {
+        let table = &self.inbox.table;
+        let missing = || {
+            let words = format!(
+                "has no inbox `{table}`: name its table with --inbox-table, or run `pillarbox migrate --inbox`"
+            );
+            Failure::new(format!("the store at {} {words}", self.address.origin))
+        };
+        self.inbox().await?.ok_or_else(missing)
+    }
+
+    /// The outbox's queue, or the inbox's.
+    pub(crate) async fn queue(&self, of_inbox: bool) -> Result<Queue, Failure> {
+        if of_inbox {
+            let inbox = self.require_inbox().await?;
+            return Ok(Queue { id: inbox.id().clone(), admin: inbox.admin() });
+        }
+        let store = Arc::clone(&self.store);
+        Ok(Queue { id: store.id().clone(), admin: store })
     }
 }
 
@@ -75,6 +142,9 @@ impl Address {
 
     /// What failed, and whose address it was.
     pub(crate) fn failure(&self, error: &StoreError) -> Failure {
+        if !error.problems().is_empty() {
+            return Failure::wrong_use(error.to_string());
+        }
         Failure::new(format!("the store at {}: {error}", self.origin))
     }
 }

@@ -1,6 +1,11 @@
 //! The real binary, as a user meets it: what it prints, where, and how it exits.
 #![expect(clippy::unwrap_used, reason = "tests, and the helpers they share")]
 
+#[path = "cli/dead.rs"]
+mod dead;
+#[path = "cli/inbox.rs"]
+mod inbox;
+
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -255,6 +260,18 @@ fn a_wrong_address_is_one_clear_line_without_its_password() {
             assert!(complaint.contains(words), "{complaint}");
             assert!(complaint.contains("--url") && !complaint.contains("canary"), "{complaint}");
         }
+    }
+}
+
+/// The addresses in it are examples, and those are shown.
+#[test]
+fn every_command_explains_itself() {
+    for arguments in
+        [&[][..], &["demo"], &["migrate"], &["status"], &["dead", "list"], &["dead", "replay"], &["inbox", "get"]]
+    {
+        let output = pillarbox(&[arguments, &["--help"]].concat());
+        assert_eq!(code(&output), 0, "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(stdout(&output).contains("Usage: pillarbox"), "{arguments:?}");
     }
 }
 

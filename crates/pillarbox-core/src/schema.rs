@@ -18,6 +18,10 @@ pub enum SchemaPolicy {
     Assume,
 }
 
+/// What to do about tables that are not there.
+pub const DEPLOY_ADVICE: &str =
+    "run `pillarbox migrate` (with --inbox for those of an inbox), or connect with SchemaPolicy::Deploy";
+
 /// One numbered step of the schema. A step is never changed once it has been released.
 #[derive(Clone, Copy, Debug)]
 pub struct Migration {
@@ -120,19 +124,16 @@ impl SchemaStatus {
 impl fmt::Display for SchemaStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Missing => f.write_str(
-                "the outbox tables do not exist: run `pillarbox migrate`, or connect with SchemaPolicy::Deploy",
-            ),
+            Self::Missing => write!(f, "the tables do not exist: {DEPLOY_ADVICE}"),
             Self::Behind { found, expected } => write!(
                 f,
-                "the outbox tables have version {found}, this program needs {expected}: \
+                "the tables have version {found}, this program needs {expected}: \
                  run `pillarbox migrate`, or connect with SchemaPolicy::Deploy"
             ),
-            Self::Current(version) => write!(f, "the outbox tables have version {version}, as expected"),
-            Self::Ahead { found, expected } => write!(
-                f,
-                "the outbox tables have version {found}, this program knows only {expected}: upgrade the program"
-            ),
+            Self::Current(version) => write!(f, "the tables have version {version}, as expected"),
+            Self::Ahead { found, expected } => {
+                write!(f, "the tables have version {found}, this program knows only {expected}: upgrade the program")
+            }
         }
     }
 }

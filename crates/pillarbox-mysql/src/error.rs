@@ -1,6 +1,7 @@
 //! The vendor's codes, known here and nowhere else.
 
 use pillarbox_core::StoreError;
+use pillarbox_core::schema::DEPLOY_ADVICE;
 use sqlx::mysql::MySqlDatabaseError;
 
 /// Raised by our own routine when no transaction is open.
@@ -91,9 +92,7 @@ fn server_error(number: u16) -> StoreError {
         1021 | 1114 | 1030 | 1037 | 1041 | 1135 => StoreError::unavailable("the database is out of space or memory"),
         1290 | 1836 | 1792 | 3101 => StoreError::unavailable("the database is read-only now"),
         1568 => StoreError::conflict("the pooled connection was left inside a transaction"),
-        1146 | 1305 | 1054 => StoreError::rejected(
-            "the outbox tables or routines are missing: run `pillarbox migrate`, or connect with SchemaPolicy::Deploy",
-        ),
+        1146 | 1305 | 1054 => StoreError::rejected(format!("tables or routines are missing: {DEPLOY_ADVICE}")),
         1049 => StoreError::rejected("the database named in the address does not exist: create it first"),
         1045 | 1698 | 1251 | 1524 | 2059 => {
             StoreError::rejected("the database refused the login: check user name and password in the address")

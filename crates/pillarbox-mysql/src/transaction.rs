@@ -188,18 +188,29 @@ impl fmt::Debug for MysqlTransaction {
     }
 }
 
-/// Begins on a connection that is in order. One that is not is passed over, and cleaned when it is the next to be met.
+/// Begins on a connection that is in order. When one is not, all that lie idle are put in order.
 pub(crate) async fn begin_clean(pool: &MySqlPool, begin: &str) -> Result<Transaction<'static, MySql>, StoreError> {
     let mut tries = 0;
     loop {
         match pool.begin_with(AssertSqlSafe(begin)).await {
             Err(error) if is_dirty_connection(&error) && tries < CONFLICT_RETRIES_MAX => {
                 tries += 1;
-                sqlx::raw_sql("ROLLBACK").execute(pool).await.map_err(store_error)?;
+                roll_back_idle(pool).await.map_err(store_error)?;
             }
             begun => return begun.map_err(store_error),
         }
     }
+}
+
+/// Rolls back what somebody left open. Several at once, or one by one would meet the same connections again and again.
+async fn roll_back_idle(pool: &MySqlPool) -> Result<(), sqlx::Error> {
+    let mut idle = vec![pool.acquire().await?];
+    idle.extend(std::iter::from_fn(|| pool.try_acquire()));
+    for connection in &mut idle {
+        // One that is broken is noticed when it goes back to the pool.
+        drop(sqlx::raw_sql("ROLLBACK").execute(&mut **connection).await);
+    }
+    Ok(())
 }
 
 /// Runs to the end, also when the caller loses interest.

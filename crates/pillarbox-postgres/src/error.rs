@@ -1,6 +1,7 @@
 //! What PostgreSQL's codes mean for a caller. The only file that knows them.
 
 use pillarbox_core::StoreError;
+use pillarbox_core::schema::DEPLOY_ADVICE;
 use sqlx::postgres::{PgDatabaseError, PgSeverity};
 
 /// Translates a driver's error into our own words.
@@ -61,9 +62,7 @@ fn from_code(code: &str, message: &str, table: Option<&str>, constraint: Option<
         "40P01" | "40001" | "55P03" => StoreError::conflict("another session was faster, again and again"),
         "25P02" => StoreError::rejected("the transaction has failed before: roll it back and start again"),
         "25006" => StoreError::unavailable("the database is read-only: connect to the primary"),
-        "42P01" | "3F000" | "42883" => StoreError::rejected(
-            "the outbox tables do not exist: run `pillarbox migrate`, or connect with SchemaPolicy::Deploy",
-        ),
+        "42P01" | "3F000" | "42883" => StoreError::rejected(format!("the tables do not exist: {DEPLOY_ADVICE}")),
         "42501" => StoreError::rejected(format!("the database user lacks a right: {message}")),
         "28P01" | "28000" => StoreError::rejected("the database refused user or password"),
         "3D000" => StoreError::rejected(format!("the database does not exist: {message}")),

@@ -3,6 +3,7 @@
 //! The driver's own text is never passed on: it may quote what a user stored.
 
 use pillarbox_core::StoreError;
+use pillarbox_core::schema::DEPLOY_ADVICE;
 use sqlx::error::DatabaseError;
 
 const ERROR: i32 = 1;
@@ -88,10 +89,7 @@ fn database_error(error: &dyn DatabaseError) -> StoreError {
 fn refused_statement(message: &str) -> StoreError {
     let is_missing = message.starts_with("no such table") || message.starts_with("no such column");
     if is_missing {
-        return StoreError::rejected(
-            "the outbox tables do not exist or are too old: run `pillarbox migrate`, \
-             or connect with SchemaPolicy::Deploy",
-        );
+        return StoreError::rejected(format!("the tables do not exist or are too old: {DEPLOY_ADVICE}"));
     }
     StoreError::rejected("SQLite refused the statement")
 }

@@ -227,6 +227,14 @@ macro_rules! conformance {
                 messages_have_the_limits_of_the_queue,
                 deliveries_at_once_leave_one_message,
             }
+            isolation {
+                every_level_can_be_begun,
+                the_settings_name_the_level,
+                what_was_taken_over_behind_a_snapshot_is_not_settled,
+                what_was_claimed_behind_a_snapshot_is_settled_or_not,
+                thirty_two_consumers_have_one_effect_at_every_level,
+                one_of_many_verdicts_stands_at_every_level,
+            }
             lease {
                 a_renewed_lease_lasts,
                 a_renewal_counts_nothing,

@@ -20,6 +20,7 @@ pub mod inbox_consume;
 pub mod inbox_keep;
 pub mod inbox_queue;
 pub mod inbox_receive;
+pub mod isolation;
 pub mod lease;
 pub mod limits;
 pub mod owned;

@@ -2,15 +2,28 @@
 
 use std::sync::Arc;
 
-use pillarbox_core::store::StoreOptions;
-use pillarbox_core::{OutboxAdmin, OutboxStore, SchemaAdmin, StoreError, Transactional};
+use pillarbox_core::inbox::InboxOptions;
+use pillarbox_core::store::{BoxFuture, StoreOptions};
+use pillarbox_core::{InboxStore, OutboxAdmin, OutboxStore, SchemaAdmin, StoreError, Transactional, WithInbox};
 
 /// Everything that a store of any backend can do without a transaction of the caller's own.
 ///
 /// To enqueue on such a transaction, hold the backend's own type: a transaction belongs to one kind of database.
-pub trait Store: OutboxStore + OutboxAdmin + SchemaAdmin {}
+pub trait Store: OutboxStore + OutboxAdmin + SchemaAdmin {
+    /// Opens the inbox beside this store, through the same connections.
+    fn open_inbox(&self, options: InboxOptions) -> BoxFuture<'_, Result<Arc<dyn AnyInbox>, StoreError>>;
+}
 
-impl<S: OutboxStore + OutboxAdmin + SchemaAdmin> Store for S {}
+impl<S: WithInbox + OutboxAdmin + SchemaAdmin> Store for S {
+    fn open_inbox(&self, options: InboxOptions) -> BoxFuture<'_, Result<Arc<dyn AnyInbox>, StoreError>> {
+        Box::pin(async move { Ok(Arc::new(self.inbox(options).await?) as Arc<dyn AnyInbox>) })
+    }
+}
+
+/// Everything that an inbox of any backend can do without a transaction of the caller's own.
+pub trait AnyInbox: InboxStore + SchemaAdmin {}
+
+impl<I: InboxStore + SchemaAdmin> AnyInbox for I {}
 
 /// Opens the store at `sqlite:…`, `postgres://…` (or `postgresql:`), `mysql://…` (or `mariadb:`).
 ///

@@ -116,7 +116,7 @@ pub use batch::{Batch, BatchOutcome};
 pub use bridge::Bridge;
 pub use builder::RuntimeBuilder;
 pub use config::UnknownTopics;
-pub use connect::{Backend, Store, connect};
+pub use connect::{AnyInbox, Backend, Store, connect};
 pub use context::Context;
 pub use event::{Event, EventError, IntoMessage};
 pub use extract::Payload;

@@ -1,14 +1,14 @@
 //! `pillarbox status`: the state of a store at a glance, for people and for monitors.
 
 use clap::Args;
-use pillarbox::StoreId;
 use pillarbox::admin::{Counts, Overview};
-use pillarbox::schema::SchemaPolicy;
+use pillarbox::inbox::RECORDS_MAX;
+use pillarbox::{AnyInbox, OutboxAdmin, StoreId};
 use serde_json::{Value, json};
 
 use crate::exit::{Exit, Failure};
-use crate::output::{Paint, age, escaped, grouped, json_line, say};
-use crate::store_args::StoreArgs;
+use crate::output::{Paint, Side, age, escaped, grouped, json_line, say, table};
+use crate::store_args::{Address, StoreArgs};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -20,17 +20,47 @@ pub(crate) struct Options {
 }
 
 pub(crate) async fn run(options: Options) -> Result<Exit, Failure> {
-    let check = options.store.options(SchemaPolicy::Check)?;
-    let address = options.store.address()?.existing();
-    let store = address.connect(check).await?;
-    let overview = store.overview().await.map_err(|error| address.failure(&error))?;
-    let health = Health::of(&overview);
-    let text = match options.json {
-        true => json_line(&as_json(store.id(), &overview, &health)),
-        false => as_text(store.id(), &overview, &health, Paint::of_stdout()),
+    let opened = options.store.open().await?;
+    let outbox = Status::of(&opened.address, opened.store.id(), &*opened.store).await?;
+    let inbox = match opened.inbox().await? {
+        Some(inbox) => Some(Status::of_inbox(&opened.address, &*inbox).await?),
+        None => None,
+    };
+    let text = if options.json {
+        let mut value = outbox.as_json();
+        value["inbox"] = inbox.as_ref().map(Status::as_json).into();
+        json_line(&value)
+    } else {
+        let paint = Paint::of_stdout();
+        let inbox = inbox.as_ref().map(|inbox| format!("\n{}", inbox.as_text(paint)));
+        outbox.as_text(paint) + &inbox.unwrap_or_default()
     };
     say(&text)?;
-    Ok(health.exit())
+    let exit = outbox.health.exit();
+    Ok(inbox.map_or(exit, |inbox| exit.max(inbox.health.exit())))
+}
+
+/// One queue at a glance.
+struct Status {
+    id: StoreId,
+    overview: Overview,
+    /// Messages of an inbox that came again with another content, as far as they were counted.
+    mismatch_count: Option<usize>,
+    health: Health,
+}
+
+impl Status {
+    async fn of(address: &Address, id: &StoreId, admin: &dyn OutboxAdmin) -> Result<Self, Failure> {
+        let overview = admin.overview().await.map_err(|error| address.failure(&error))?;
+        let health = Health::of(&overview);
+        Ok(Self { id: id.clone(), overview, mismatch_count: None, health })
+    }
+
+    async fn of_inbox(address: &Address, inbox: &dyn AnyInbox) -> Result<Self, Failure> {
+        let queue = Self::of(address, inbox.id(), &*inbox.admin()).await?;
+        let mismatches = inbox.mismatches(None, RECORDS_MAX).await.map_err(|error| address.failure(&error))?;
+        Ok(Self { mismatch_count: Some(mismatches.len()), ..queue })
+    }
 }
 
 /// What an operator should think of it.
@@ -84,26 +114,63 @@ impl Health {
     }
 }
 
-fn as_text(store: &StoreId, overview: &Overview, health: &Health, paint: Paint) -> String {
-    let total = overview.total();
-    let oldest = overview.oldest_pending.map(|waits| format!(" (oldest {})", age(waits))).unwrap_or_default();
-    let mut text = format!(
-        "store {}   pending {}{oldest}   in flight {}   dead {}   {}\n",
-        escaped(store.as_str()),
-        grouped(total.pending),
-        grouped(total.processing),
-        grouped(total.dead),
-        health.painted(paint),
-    );
-    if overview.active_lease_count + overview.expired_lease_count > 0 {
-        let (active, expired) = (grouped(overview.active_lease_count), grouped(overview.expired_lease_count));
-        text.push_str(&format!("leases: {active} running, {expired} ran out\n"));
+impl Status {
+    fn as_text(&self, paint: Paint) -> String {
+        let Self { id, overview, health, .. } = self;
+        let total = overview.total();
+        let oldest = overview.oldest_pending.map(|waits| format!(" (oldest {})", age(waits))).unwrap_or_default();
+        let mut text = format!(
+            "store {}   pending {}{oldest}   in flight {}   dead {}   {}{}\n",
+            escaped(id.as_str()),
+            grouped(total.pending),
+            grouped(total.processing),
+            grouped(total.dead),
+            self.mismatches(),
+            health.painted(paint),
+        );
+        if overview.active_lease_count + overview.expired_lease_count > 0 {
+            let (active, expired) = (grouped(overview.active_lease_count), grouped(overview.expired_lease_count));
+            text.push_str(&format!("leases: {active} running, {expired} ran out\n"));
+        }
+        if !overview.topics.is_empty() {
+            text.push('\n');
+            text.push_str(&topics(overview));
+        }
+        text
     }
-    if !overview.topics.is_empty() {
-        text.push('\n');
-        text.push_str(&topics(overview));
+
+    fn mismatches(&self) -> String {
+        let Some(count) = self.mismatch_count else { return String::new() };
+        let more = if count >= RECORDS_MAX as usize { "+" } else { "" };
+        format!("mismatches {}{more}   ", grouped(count as u64))
     }
-    text
+
+    fn as_json(&self) -> Value {
+        let Self { id, overview, health, .. } = self;
+        let counts = |counts: Counts| {
+            let Counts { pending, processing, done, dead } = counts;
+            json!({ "pending": pending, "processing": processing, "done": done, "dead": dead })
+        };
+        let topics = overview.topics.iter().map(|topic| {
+            let mut entry = counts(topic.counts);
+            entry["topic"] = topic.topic.as_str().into();
+            entry
+        });
+        let mut value = json!({
+            "store": id.as_str(),
+            "health": health.word(),
+            "reason": health.reason(),
+            "total": counts(overview.total()),
+            "oldest_pending_seconds": overview.oldest_pending.map(|waits| waits.as_secs_f64()),
+            "active_lease_count": overview.active_lease_count,
+            "expired_lease_count": overview.expired_lease_count,
+            "topics": topics.collect::<Vec<_>>(),
+        });
+        if let Some(count) = self.mismatch_count {
+            value["mismatch_count"] = count.into();
+        }
+        value
+    }
 }
 
 fn topics(overview: &Overview) -> String {
@@ -113,37 +180,7 @@ fn topics(overview: &Overview) -> String {
         let [pending, processing, done, dead] = [pending, processing, done, dead].map(grouped);
         rows.push([escaped(&topic.topic), pending, processing, done, dead]);
     }
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; 5] = std::array::from_fn(width);
-    let line = |row: &[String; 5]| {
-        let [topic, numbers @ ..] = row;
-        let numbers: String =
-            numbers.iter().zip(&widths[1..]).map(|(number, &width)| format!("   {number:>width$}")).collect();
-        format!("{topic:<width$}{numbers}\n", width = widths[0])
-    };
-    rows.iter().map(line).collect()
-}
-
-fn as_json(store: &StoreId, overview: &Overview, health: &Health) -> Value {
-    let counts = |counts: Counts| {
-        let Counts { pending, processing, done, dead } = counts;
-        json!({ "pending": pending, "processing": processing, "done": done, "dead": dead })
-    };
-    let topics = overview.topics.iter().map(|topic| {
-        let mut entry = counts(topic.counts);
-        entry["topic"] = topic.topic.as_str().into();
-        entry
-    });
-    json!({
-        "store": store.as_str(),
-        "health": health.word(),
-        "reason": health.reason(),
-        "total": counts(overview.total()),
-        "oldest_pending_seconds": overview.oldest_pending.map(|waits| waits.as_secs_f64()),
-        "active_lease_count": overview.active_lease_count,
-        "expired_lease_count": overview.expired_lease_count,
-        "topics": topics.collect::<Vec<_>>(),
-    })
+    table([Side::Left, Side::Right, Side::Right, Side::Right, Side::Right], &rows)
 }
 
 #[cfg(test)]
@@ -173,10 +210,20 @@ mod tests {
     }
 
     #[test]
+    fn an_inbox_shows_its_mismatches_and_where_they_were_no_longer_counted() {
+        let shown = |count| {
+            let (id, overview) = (StoreId::new("shop/inbox").unwrap(), Overview::default());
+            Status { id, overview, mismatch_count: Some(count), health: Health::Fine }.as_text(Paint::OFF)
+        };
+        assert_eq!(shown(2), "store shop/inbox   pending 0   in flight 0   dead 0   mismatches 2   ✓ fine\n");
+        assert!(shown(10_000).contains("mismatches 10,000+   ✓ fine"));
+    }
+
+    #[test]
     fn the_text_is_aligned_and_harmless() {
         let overview = overview(40_112, 0);
-        let id = StoreId::new("sqlite:shop.db").unwrap();
-        let text = as_text(&id, &overview, &Health::of(&overview), Paint::OFF);
+        let (id, health) = (StoreId::new("sqlite:shop.db").unwrap(), Health::of(&overview));
+        let text = Status { id, overview, mismatch_count: None, health }.as_text(Paint::OFF);
         let expected = "\
 store sqlite:shop.db   pending 1,204 (oldest 2 s)   in flight 96   dead 40,112   ✗ critical: dead > 0
 leases: 96 running, 0 ran out

@@ -5,6 +5,7 @@
 mod harness;
 mod hazards;
 mod inbox_hazards;
+mod transaction_hazards;
 
 use harness::MysqlHarness;
 

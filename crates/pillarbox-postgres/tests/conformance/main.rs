@@ -5,6 +5,7 @@
 mod harness;
 mod hazards;
 mod inbox_hazards;
+mod transaction_hazards;
 
 pillarbox_testing::conformance!(crate::harness::PostgresHarness);
 

@@ -4,6 +4,7 @@
 mod harness;
 mod hazards;
 mod inbox_hazards;
+mod transaction_hazards;
 
 use harness::SqliteHarness;
 

@@ -1,0 +1,111 @@
+//! Messages that were given up: listed, replayed, deleted.
+
+use std::time::Duration;
+
+use pillarbox::prelude::*;
+use serde_json::Value;
+
+use super::{claim_all, code, complaint, fresh, pillarbox, stdout, store_with};
+
+/// Three dead messages: two orders that failed alike, and a payment.
+async fn three_dead(url: &str) {
+    let topics = ["order.created", "order.created", "payment\x1b[2J"];
+    let store = store_with(url, &topics.map(|topic| Message::new(topic, "canary"))).await;
+    let (owner, claimed) = claim_all(&store, Duration::from_secs(600)).await;
+    let reasons = ["no such customer", "no such customer", "declined\nfor good"];
+    let settlements: Vec<_> = claimed
+        .iter()
+        .zip(reasons)
+        .map(|(one, reason)| Settlement { held: one.held, verdict: pillarbox::Verdict::Fail { reason: reason.into() } })
+        .collect();
+    store.settle(owner, &settlements).await.unwrap();
+}
+
+fn listed(url: &str, more: &[&str]) -> Value {
+    let output = pillarbox(&[&["dead", "list", "--json", "--url", url], more].concat());
+    assert_eq!(code(&output), 0, "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_str(stdout(&output)).unwrap()
+}
+
+fn count(list: &Value) -> usize {
+    list["messages"].as_array().unwrap().len()
+}
+
+/// H62: what is stored does not steer the terminal, and no payload is shown.
+#[tokio::test]
+async fn dead_messages_are_listed_with_their_errors() {
+    let (_directory, url) = fresh();
+    three_dead(&url).await;
+    let output = pillarbox(&["dead", "list", "--url", &url]);
+    assert_eq!(code(&output), 0);
+    let text = stdout(&output);
+    assert_eq!(text.lines().count(), 4, "{text}");
+    assert!(text.starts_with("id   topic "), "{text}");
+    assert!(text.contains("payment\\u{1b}[2J") && text.contains("declined\\nfor good\n"), "{text}");
+    assert!(!text.contains('\x1b') && !text.contains("canary"), "{text}");
+}
+
+#[tokio::test]
+async fn dead_messages_are_found_by_topic_error_age_and_number() {
+    let (_directory, url) = fresh();
+    three_dead(&url).await;
+    let table: [(&[&str], usize); 7] = [
+        (&[], 3),
+        (&["--topic", "order.created"], 2),
+        (&["--topic", "order"], 0),
+        (&["--error", "such"], 2),
+        (&["--older-than", "1h"], 0),
+        (&["--newer-than", "1h"], 3),
+        (&["--topic", "order.created", "--error", "declined"], 0),
+    ];
+    for (filter, found) in table {
+        assert_eq!(count(&listed(&url, filter)), found, "{filter:?}");
+    }
+    let id = listed(&url, &["--error", "declined"])["messages"][0]["id"].to_string();
+    assert_eq!(listed(&url, &["--id", &id])["messages"][0]["last_error"], "declined\nfor good");
+
+    let page = listed(&url, &["--limit", "2"]);
+    assert_eq!(count(&page), 2);
+    assert_eq!(count(&listed(&url, &["--limit", "2", "--after", &page["next"].to_string()])), 1);
+    let text = pillarbox(&["dead", "list", "--limit", "2", "--url", &url]);
+    assert!(stdout(&text).ends_with(&format!("more: add --after {}\n", page["next"])), "{}", stdout(&text));
+}
+
+#[tokio::test]
+async fn dead_messages_are_replayed_or_deleted_only_when_it_is_meant() {
+    let (_directory, url) = fresh();
+    three_dead(&url).await;
+    let run = |arguments: &[&str]| {
+        let output = pillarbox(&[arguments, &["--url", &url]].concat());
+        assert_eq!(code(&output), 0, "{}", String::from_utf8_lossy(&output.stderr));
+        stdout(&output).to_owned()
+    };
+    let asked = run(&["dead", "replay", "--topic", "order.created"]);
+    assert_eq!(asked, "store sqlite:shop.db: would replay 2 messages; add --yes to do it\n");
+    assert_eq!(count(&listed(&url, &[])), 3, "nothing was done");
+    let done = run(&["dead", "replay", "--topic", "order.created", "--yes"]);
+    assert_eq!(done, "store sqlite:shop.db: replayed 2 messages\n");
+    assert_eq!(run(&["dead", "replay", "--topic", "order.created"]), "store sqlite:shop.db: no dead message matches\n");
+
+    let asked: Value = serde_json::from_str(&run(&["dead", "delete", "--json"])).unwrap();
+    assert_eq!((&asked["action"], &asked["count"], &asked["is_done"]), (&"delete".into(), &1.into(), &false.into()));
+    assert_eq!(run(&["dead", "delete", "--yes"]), "store sqlite:shop.db: deleted 1 message\n");
+    let status = pillarbox(&["status", "--json", "--url", &url]);
+    assert_eq!(code(&status), 0);
+    let status: Value = serde_json::from_str(stdout(&status)).unwrap();
+    assert_eq!((&status["total"]["pending"], &status["total"]["dead"]), (&2.into(), &0.into()));
+}
+
+#[test]
+fn senseless_filters_are_wrong_use() {
+    let (_directory, url) = fresh();
+    assert_eq!(code(&pillarbox(&["migrate", "--url", &url])), 0);
+    for (arguments, words) in [(["--older-than", "4000d"], "older_than must be"), (["--limit", "0"], "limit must be")] {
+        let output = pillarbox(&[&["dead", "list", "--url", &url][..], &arguments].concat());
+        assert_eq!(code(&output), 2, "{arguments:?}");
+        assert!(complaint(&output).contains(words), "{}", complaint(&output));
+    }
+    let output = pillarbox(&["dead", "list", "--older-than", "soon", "--url", &url]);
+    assert_eq!(code(&output), 2);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("such as 15m"));
+}
