@@ -44,7 +44,7 @@ impl Work {
     /// Single transactions wait for the disk: fewer of them take as long.
     fn messages(self, scale: Scale) -> usize {
         match self {
-            Self::EnqueueSingle { writers } => scale.messages / 100 * (writers + 1),
+            Self::EnqueueSingle { writers } => scale.messages / 20 * (writers + 1),
             _ => scale.messages,
         }
     }

@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use crate::report::Report;
 use crate::run::{Scale, Work, compare};
-use crate::store::{Backend, Through};
+use crate::store::{Backend, Begun, Through};
 use crate::subject::{BATCH, ENQUEUE_BATCH, Subject, TOPIC, payload};
 
 /// One writer at a time: a second worker only waits.
@@ -32,6 +32,8 @@ pub(crate) async fn measure(scale: Scale, report: &mut Report) {
         let store = File::open(synchronous, Retention::Delete).await;
         let raw = Raw { file: store.clone() };
         compare(report, name, &WORKS, ["raw", "store"], &raw, &Through(store.clone()), scale).await;
+        let single = [Work::EnqueueSingle { writers: 1 }];
+        compare(report, name, &single, ["raw", "begun by the store"], &raw, &Begun(store.clone()), scale).await;
         let keeping = File::open(synchronous, Retention::Message(KEEP_DEFAULT)).await;
         let receipts = File::open(synchronous, Retention::Receipt(KEEP_DEFAULT)).await;
         let exchange = [Work::Exchange { workers: 1 }];

@@ -6,7 +6,7 @@ use std::time::Duration;
 use pillarbox_core::lease::Claim;
 use pillarbox_core::message::Message;
 use pillarbox_core::store::{Enqueue, Settlement};
-use pillarbox_core::{OutboxStore, OwnerToken, Transactional};
+use pillarbox_core::{OutboxStore, OwnerToken, StoreTransaction, Transactional};
 
 use crate::subject::{BATCH, ENQUEUE_BATCH, Subject, TOPIC, payload};
 
@@ -90,6 +90,48 @@ impl<B: Backend> Subject for Through<B> {
             done += exchanged.claimed.len();
             settlements = exchanged.claimed.iter().map(|claimed| Settlement::ack(claimed.held)).collect();
         }
+    }
+}
+
+/// The store of a backend, which also begins and ends the transactions, as `outbox.begin()` does.
+#[derive(Clone)]
+pub(crate) struct Begun<B>(pub(crate) B);
+
+impl<B: Backend> Begun<B> {
+    async fn enqueue(&self, messages: &[Message]) {
+        let mut tx = self.0.store().begin().await.unwrap();
+        tx.enqueue(self.0.store(), Enqueue::pending(messages).owned()).await.unwrap();
+        tx.commit().await.unwrap();
+    }
+}
+
+impl<B: Backend> Subject for Begun<B> {
+    async fn clear(&self) {
+        self.0.clear().await;
+    }
+
+    async fn fill(&self, count: usize) {
+        Through(self.0.clone()).fill(count).await;
+    }
+
+    async fn enqueue_single(&self, count: usize) {
+        for _ in 0..count {
+            self.enqueue(&[message()]).await;
+        }
+    }
+
+    async fn enqueue_batched(&self, count: usize) {
+        for batch in batches(count) {
+            self.enqueue(&batch).await;
+        }
+    }
+
+    async fn drain(&self, count: usize) -> usize {
+        Through(self.0.clone()).drain(count).await
+    }
+
+    async fn drain_by_exchange(&self, count: usize) -> usize {
+        Through(self.0.clone()).drain_by_exchange(count).await
     }
 }
 

@@ -1,5 +1,6 @@
 //! Enqueueing, on the caller's transaction or on one of the store's own.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use pillarbox_core::lease::{Held, Lease};
@@ -190,7 +191,7 @@ impl Plain {
     }
 
     fn bound(&self, messages: &[Message]) -> Result<SqliteArguments, StoreError> {
-        let mut binds = Binds(SqliteArguments::default());
+        let mut binds = Binds::for_values(messages.len() * (3 + self.used.len()));
         if let Some(lease) = self.lease {
             binds.add(lease.owner().as_uuid())?;
             binds.add(lease.fence().as_i64())?;
@@ -198,13 +199,13 @@ impl Plain {
         }
         for message in messages {
             binds.add(message.id().as_uuid())?;
-            binds.add(message.topic())?;
+            binds.add_text(message.topic())?;
             binds.add(message.payload().as_ref())?;
             for optional in &self.used {
                 (optional.bind)(&mut binds, message)?;
             }
         }
-        Ok(binds.0)
+        Ok(binds.arguments)
     }
 }
 
@@ -217,26 +218,26 @@ struct Optional {
 }
 
 macro_rules! optional {
-    ($($column:ident: $value:expr;)*) => {
+    ($($column:ident: $add:ident $value:expr;)*) => {
         [$(Optional {
             column: stringify!($column),
             is_used: |message| $value(message).is_some(),
-            bind: |binds, message| binds.add($value(message)),
+            bind: |binds, message| binds.$add($value(message)),
         }),*]
     };
 }
 
 const OPTIONAL: [Optional; 10] = optional! {
-    message_type: Message::get_message_type;
-    aggregate_type: write_aggregate_type;
-    aggregate_id: Message::get_aggregate_id;
-    tenant_id: Message::get_tenant;
-    message_key: Message::get_key;
-    correlation_id: Message::get_correlation_id;
-    causation_id: Message::get_causation_id;
-    content_type: Message::get_content_type;
-    headers: |message: &Message| write_headers(message.get_headers());
-    occurred_at: |message: &Message| message.get_occurred_at().map(to_micros);
+    message_type: add_some_text Message::get_message_type;
+    aggregate_type: add_some_text write_aggregate_type;
+    aggregate_id: add Message::get_aggregate_id;
+    tenant_id: add_some_text Message::get_tenant;
+    message_key: add Message::get_key;
+    correlation_id: add Message::get_correlation_id;
+    causation_id: add Message::get_causation_id;
+    content_type: add_some_text Message::get_content_type;
+    headers: add |message: &Message| write_headers(message.get_headers());
+    occurred_at: add |message: &Message| message.get_occurred_at().map(to_micros);
 };
 
 /// Never empty, but mostly zero.
@@ -248,36 +249,70 @@ const PRIORITY: Optional = Optional {
 
 /// The parameters of `outbox_enqueue.sql`, in the order of its question marks.
 fn bound(messages: &[Message], lease: Option<Lease>) -> Result<SqliteArguments, StoreError> {
-    let mut binds = Binds(SqliteArguments::default());
+    let mut binds = Binds::for_values(3 + messages.len() * 18);
     binds.add(lease.map(|lease| lease.owner().as_uuid()))?;
     binds.add(lease.map(|lease| lease.fence().as_i64()))?;
     binds.add(lease.map(|lease| micros(lease.duration())))?;
     for message in messages {
         binds.add(message.id().as_uuid())?;
-        binds.add(message.topic())?;
+        binds.add_text(message.topic())?;
         binds.add(message.payload().as_ref())?;
-        binds.add(message.get_message_type())?;
-        binds.add(write_aggregate_type(message))?;
+        binds.add_some_text(message.get_message_type())?;
+        binds.add_some_text(write_aggregate_type(message))?;
         binds.add(message.get_aggregate_id())?;
-        binds.add(message.get_tenant())?;
+        binds.add_some_text(message.get_tenant())?;
         binds.add(message.get_key())?;
         binds.add(message.get_correlation_id())?;
         binds.add(message.get_causation_id())?;
-        binds.add(message.get_content_type())?;
+        binds.add_some_text(message.get_content_type())?;
         binds.add(write_headers(message.get_headers()))?;
         binds.add(message.get_occurred_at().map(to_micros))?;
         binds.add(message.get_priority())?;
         binds.add_when(message.due().filter(|due| *due != When::After(Duration::ZERO)))?;
         binds.add_when(message.expires())?;
     }
-    Ok(binds.0)
+    Ok(binds.arguments)
 }
 
-struct Binds(SqliteArguments);
+/// Words that are remembered while a batch is bound; more different ones would cost more to find than to copy.
+const WORDS_MAX: usize = 8;
+
+struct Binds {
+    arguments: SqliteArguments,
+    /// Texts that the messages of a batch have in common, such as their topic: copied once.
+    words: Vec<Arc<str>>,
+}
 
 impl Binds {
+    fn for_values(count: usize) -> Self {
+        let mut arguments = SqliteArguments::default();
+        arguments.reserve(count, 0);
+        Self { arguments, words: Vec::new() }
+    }
+
+    /// A text that comes again in most messages.
+    fn add_text(&mut self, text: &str) -> Result<(), StoreError> {
+        if let Some(word) = self.words.iter().find(|word| ***word == *text) {
+            let word = Arc::clone(word);
+            return self.add(word);
+        }
+        let word: Arc<str> = Arc::from(text);
+        if self.words.len() < WORDS_MAX {
+            self.words.push(Arc::clone(&word));
+        }
+        self.add(word)
+    }
+
+    fn add_some_text(&mut self, text: Option<&str>) -> Result<(), StoreError> {
+        match text {
+            Some(text) => self.add_text(text),
+            None => self.add(None::<&str>),
+        }
+    }
+
     fn add<'t>(&mut self, value: impl Encode<'t, Sqlite> + Type<Sqlite>) -> Result<(), StoreError> {
-        Arguments::add(&mut self.0, value).map_err(|_| StoreError::rejected("a value cannot be passed to SQLite"))
+        Arguments::add(&mut self.arguments, value)
+            .map_err(|_| StoreError::rejected("a value cannot be passed to SQLite"))
     }
 
     /// An instant, or a delay that the database adds to its own clock: one of two columns.

@@ -4,14 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::TryStreamExt;
+use futures_util::stream::BoxStream;
 use pillarbox_core::lease::{Claim, Held, LEASE_MAX, Lease};
 use pillarbox_core::outbox::{REASON_EXPIRED, REASON_LEASES_LOST};
 use pillarbox_core::retention::{PurgeLimit, Retention};
 use pillarbox_core::store::{
     Claimed, Enqueue, Enqueued, Exchanged, GuardPlan, OutboxStore, Reap, Reaped, Settlement, StoreOptions,
 };
-use pillarbox_core::{OwnerToken, Settled, StoreError, StoreId, Verdict, WorkId};
+use pillarbox_core::{Fence, OwnerToken, Settled, StoreError, StoreId, Verdict, WorkId};
 use serde_json::json;
+use sqlx::sqlite::SqliteRow;
 use sqlx::{SqlStr, SqliteConnection};
 
 use crate::enqueue::{enqueue_within, require_open};
@@ -177,21 +180,29 @@ async fn claim_within(
             .bind(limit)
             .bind(inner.options.lost_leases_max)
     };
-    let rows = take(&inner.sql.claim_waiting, claim.limit()).fetch_all(&mut *tx).await.map_err(store_error)?;
-    let mut taken: Vec<Claimed> = rows.iter().map(|row| claimed(row, fence)).collect::<Result<_, _>>()?;
+    let mut taken = read_all(take(&inner.sql.claim_waiting, claim.limit()).fetch(&mut *tx), fence).await?;
     if !taken.is_empty() {
         let ids = id_list(taken.iter().map(|claimed| claimed.held.work_id));
         sqlx::query(inner.sql.leave_shelf.clone()).bind(ids).execute(&mut *tx).await.map_err(store_error)?;
     }
     let room = claim.limit().saturating_sub(u32::try_from(taken.len()).unwrap_or(u32::MAX));
     if room > 0 {
-        let rows = take(&inner.sql.claim, room).fetch_all(tx).await.map_err(store_error)?;
-        for row in &rows {
-            taken.push(claimed(row, fence)?);
-        }
+        taken.append(&mut read_all(take(&inner.sql.claim, room).fetch(tx), fence).await?);
     }
     taken.sort_unstable_by_key(|claimed| claimed.held.work_id);
     Ok(taken)
+}
+
+/// Reads rows while SQLite's thread looks for the next ones.
+async fn read_all(
+    mut rows: BoxStream<'_, Result<SqliteRow, sqlx::Error>>,
+    fence: Fence,
+) -> Result<Vec<Claimed>, StoreError> {
+    let mut read = Vec::new();
+    while let Some(row) = rows.try_next().await.map_err(store_error)? {
+        read.push(claimed(&row, fence)?);
+    }
+    Ok(read)
 }
 
 /// Puts right the rows of the live table from `after` to `last`.
@@ -232,8 +243,9 @@ struct Sorted {
     is_receipt: bool,
     /// Dead, or pending with a delay.
     shelved: Option<String>,
-    /// All that leave the live table.
+    /// All that leave the live table, and their fence where they have one in common.
     removed: Option<String>,
+    fence: Option<Fence>,
     /// Pending at once.
     returned: Option<String>,
 }
@@ -253,13 +265,19 @@ impl Sorted {
         let map = |list: &[&Settlement], value: fn(&Settlement) -> String| {
             (!list.is_empty()).then(|| id_map(list.iter().map(|s| (s.held.work_id, value(s)))))
         };
+        let first = removed.first().map(|settlement| settlement.held.fence);
+        let fence = first.filter(|fence| removed.iter().all(|settlement| settlement.held.fence == *fence));
         let fences = |list: &[&Settlement]| (!list.is_empty()).then(|| fences(list.iter().map(|s| &s.held)));
         Self {
             owner,
             done: fences(&acked),
             is_receipt: matches!(retention, Retention::Receipt(_)),
             shelved: map(&shelved, shelf_entry),
-            removed: fences(&removed),
+            removed: match fence {
+                Some(_) => Some(id_list(removed.iter().map(|settlement| settlement.held.work_id))),
+                None => fences(&removed),
+            },
+            fence,
             returned: map(&returned, |s| {
                 json!([s.held.fence.as_i64(), given_back(&s.verdict), reason(&s.verdict)]).to_string()
             }),
@@ -278,12 +296,16 @@ impl Sorted {
             shelve.execute(&mut *tx).await.map_err(store_error)?;
         }
         let mut applied = Vec::new();
-        for (sql, list) in [(&inner.sql.settle_remove, self.removed), (&inner.sql.settle_return, self.returned)] {
-            let Some(list) = list else { continue };
-            let rows =
-                sqlx::query(sql.clone()).bind(owner).bind(list).fetch_all(&mut *tx).await.map_err(store_error)?;
-            for row in &rows {
-                applied.push(work_id(row)?);
+        let remove = self.removed.map(|list| match self.fence {
+            Some(fence) => {
+                sqlx::query(inner.sql.settle_remove_claim.clone()).bind(owner).bind(list).bind(fence.as_i64())
+            }
+            None => sqlx::query(inner.sql.settle_remove.clone()).bind(owner).bind(list),
+        });
+        let give_back = self.returned.map(|list| sqlx::query(inner.sql.settle_return.clone()).bind(owner).bind(list));
+        for query in remove.into_iter().chain(give_back) {
+            for row in query.fetch_all(&mut *tx).await.map_err(store_error)? {
+                applied.push(work_id(&row)?);
             }
         }
         Ok(applied)

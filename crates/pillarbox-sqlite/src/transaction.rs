@@ -17,6 +17,7 @@ use sqlx::{AssertSqlSafe, Connection, Sqlite, SqliteConnection, SqlitePool, Tran
 use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
 
+use crate::enqueue::enqueue_within;
 use crate::error::{is_busy, is_commit_unknown, is_outside_transaction, store_error};
 use crate::inbox::SqliteInbox;
 use crate::store::{BUSY_TIMEOUT, Inner, POOL_MAX, SqliteStore, is_really_open, roll_back};
@@ -71,7 +72,14 @@ impl StoreTransaction<SqliteStore> for SqliteTransaction {
         Box::pin(async move {
             let before = self.whole;
             self.whole = before.doubted();
-            let enqueued = store.enqueue_in(self.tx(), enqueue).await?;
+            let enqueued = match before.is_proven() && !enqueue.messages().is_empty() {
+                // Nobody but us has had the connection: there is a transaction.
+                true => {
+                    store.inner.options.limits.check(enqueue.messages())?;
+                    enqueue_within(&store.inner, self.tx(), enqueue).await?
+                }
+                false => store.enqueue_in(self.tx(), enqueue).await?,
+            };
             self.whole = before.proven(!enqueued.is_empty());
             Ok(enqueued)
         })

@@ -152,7 +152,6 @@ macro_rules! conformance {
                 an_ack_takes_effect_with_the_commit,
                 an_ack_that_is_rolled_back_leaves_the_message_held,
                 a_zombie_is_told_in_its_transaction,
-                nobody_takes_a_message_that_waits_for_its_commit,
                 every_verdict_means_the_same,
                 a_message_is_settled_once,
                 answers_come_in_the_order_of_the_settlements,
@@ -163,6 +162,7 @@ macro_rules! conformance {
                 a_spoiled_transaction_settles_nothing,
             }
             in_transaction_races {
+                nobody_takes_a_message_that_waits_for_its_commit,
                 the_second_of_two_transactions_waits_for_the_first,
                 one_of_many_transactions_has_an_effect,
                 workers_in_and_outside_of_transactions_share_the_queue,
@@ -180,6 +180,14 @@ macro_rules! conformance {
                 mismatches_are_listed_in_pages,
                 marks_move_a_message_and_never_leave_done,
                 one_of_many_deliveries_is_the_first,
+            }
+            inbox_cancellation {
+                a_receive_cut_short_is_whole_or_nothing,
+                a_look_cut_short_can_be_repeated,
+                a_mark_cut_short_is_whole_or_nothing,
+                a_lease_cut_short_runs_out,
+                a_registration_cut_short_is_rolled_back,
+                housekeeping_cut_short_does_no_harm,
             }
             inbox_consume {
                 a_consumed_message_is_done,
@@ -226,6 +234,12 @@ macro_rules! conformance {
                 a_batch_is_received_whole_and_answered_in_order,
                 messages_have_the_limits_of_the_queue,
                 deliveries_at_once_leave_one_message,
+            }
+            inbox_walks {
+                shard_0_agrees_with_the_reference,
+                shard_1_agrees_with_the_reference,
+                shard_2_agrees_with_the_reference,
+                shard_3_agrees_with_the_reference,
             }
             isolation {
                 every_level_can_be_begun,

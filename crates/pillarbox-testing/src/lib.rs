@@ -72,6 +72,7 @@
 mod assertions;
 pub mod conformance;
 mod double;
+mod everything;
 pub mod harness;
 pub mod memory;
 pub mod suite;
@@ -81,5 +82,6 @@ pub use assertions::{refuse_matching, refuse_topic, require_matching, require_to
 
 pub use conformance::run;
 pub use double::{TestOutbox, memory};
+pub use everything::use_everything;
 pub use harness::{Harness, StoreTx};
 pub use memory::{MemoryDatabase, MemoryHarness, MemoryInbox, MemoryStore, MemoryTransaction};

@@ -30,6 +30,7 @@ mod ledger;
 mod locks;
 mod outbox;
 mod row;
+mod staged;
 mod store;
 mod transaction;
 

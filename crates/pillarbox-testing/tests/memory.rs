@@ -1,7 +1,5 @@
 //! The memory store passes the suite that it is the reference of.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
 use std::time::Duration;
 
 use pillarbox_core::lease::Claim;

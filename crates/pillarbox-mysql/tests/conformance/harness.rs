@@ -14,7 +14,7 @@ use tokio::sync::OnceCell;
 /// Connections of one pool: many tests run at once, and the server has 300.
 const CONNECTIONS_MAX: u32 = 4;
 
-const ROUTINES: [&str; 13] = [
+pub(crate) const ROUTINES: [&str; 13] = [
     "require_tx",
     "enqueue_one",
     "claim_rows",
@@ -56,6 +56,10 @@ pub(crate) async fn pool() -> MySqlPool {
 }
 
 impl MysqlHarness {
+    pub(crate) fn naming(&self) -> &Naming {
+        &self.naming
+    }
+
     pub(crate) fn user(&self) -> &MySqlPool {
         &self.user
     }

@@ -1,14 +1,19 @@
 //! What only MySQL and MariaDB can do to a receipt.
 
 use pillarbox_core::inbox::{InboxOptions, Incoming};
+use pillarbox_core::lease::Claim;
+use pillarbox_core::schema::SchemaPolicy;
 use pillarbox_core::store::StoreOptions;
 use pillarbox_core::{
-    ConsumeIn as _, ErrorKind, InboxState, InboxStore as _, Message, Receipt, Registered, WithInbox as _,
+    ConsumeIn as _, ErrorKind, InboxState, InboxStore as _, Message, OutboxStore as _, OwnerToken, Receipt, Registered,
+    WithInbox as _,
 };
-use pillarbox_testing::Harness as _;
+use pillarbox_mysql::MysqlStore;
+use pillarbox_testing::{Harness as _, use_everything};
 use sqlx::Connection as _;
+use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
 
-use crate::harness::MysqlHarness;
+use crate::harness::{MysqlHarness, ROUTINES, url};
 
 const LONG: std::time::Duration = std::time::Duration::from_secs(3600);
 
@@ -71,4 +76,36 @@ async fn a_message_queued_behind_a_snapshot_is_not_a_duplicate() {
         h.rollback(tx).await;
         assert_eq!(inbox.get("source", level).await.unwrap().unwrap().state, InboxState::Processing);
     }
+}
+
+/// Four rights on the tables and the execution of their procedures are enough; the last is needed.
+/// IBX-126, OBX-104, OBX-105, H64.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_with_few_rights_does_everything_but_deploy() {
+    let options = StoreOptions { rescan_interval: std::time::Duration::ZERO, ..StoreOptions::default() };
+    let h = MysqlHarness::start(options.clone()).await;
+    h.inbox().await;
+    let user = format!("'{}'@'%'", h.named("{s}"));
+    h.run(&format!("CREATE USER {user}")).await;
+    for table in ["{t}", "{t}_shelf", "{s}_inbox", "{s}_inbox_shelf", "{s}_inbox_ledger"] {
+        h.run(&format!("GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO {user}")).await;
+    }
+    let connect: MySqlConnectOptions = url().parse().unwrap();
+    let pool =
+        MySqlPoolOptions::new().max_connections(2).connect_with(connect.username(&h.named("{s}"))).await.unwrap();
+    let options = StoreOptions { naming: h.naming().clone(), schema: SchemaPolicy::Assume, ..options };
+    let store = MysqlStore::with_pool(pool.clone(), options).await.unwrap();
+    let refused = store.claim(Claim::new(OwnerToken::new(), LONG, 1).unwrap()).await.unwrap_err();
+    assert!(
+        refused.to_string().contains("lacks rights: grant SELECT, INSERT, UPDATE, DELETE and EXECUTE"),
+        "{refused}"
+    );
+    for routine in ROUTINES {
+        for queue in ["{t}", "{s}_inbox"] {
+            h.run(&format!("GRANT EXECUTE ON PROCEDURE {queue}_{routine} TO {user}")).await;
+        }
+    }
+    use_everything(&store).await.unwrap();
+    pool.close().await;
+    h.run(&format!("DROP USER {user}")).await;
 }

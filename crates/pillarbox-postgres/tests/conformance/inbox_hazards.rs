@@ -1,12 +1,20 @@
 //! What only PostgreSQL can do to a receipt.
 
 use pillarbox_core::inbox::Incoming;
+use pillarbox_core::lease::Claim;
+use pillarbox_core::schema::SchemaPolicy;
 use pillarbox_core::store::StoreOptions;
-use pillarbox_core::{ConsumeIn, ErrorKind, InboxState, InboxStore, Message, Receipt, Registered};
-use pillarbox_testing::{Harness, run};
+use pillarbox_core::{
+    ConsumeIn, ErrorKind, InboxState, InboxStore, Message, OutboxStore, OwnerToken, Receipt, Registered,
+};
+use pillarbox_postgres::PostgresStore;
+use pillarbox_testing::{Harness, run, use_everything};
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Row};
 
-use crate::harness::{Direct, PostgresHarness};
+use crate::harness::{Direct, PostgresHarness, Route as _};
+
+const LONG: std::time::Duration = std::time::Duration::from_secs(3600);
 
 /// A receipt is registered on an open transaction only: else the record would be there without its effects. IBX-102, HOT-01.
 #[test]
@@ -62,5 +70,35 @@ fn a_message_queued_in_between_is_not_a_duplicate() {
             h.rollback(tx).await;
             assert_eq!(inbox.get("source", level).await.unwrap().unwrap().state, InboxState::Processing);
         }
+    });
+}
+
+/// Four rights on the tables, the use of their sequences and the execution of their functions are enough; the last is needed.
+/// IBX-126, OBX-104, OBX-105, H64.
+#[test]
+fn a_role_with_few_rights_does_everything_but_deploy() {
+    run(|| async {
+        let options = StoreOptions { rescan_interval: std::time::Duration::ZERO, ..StoreOptions::default() };
+        let h = PostgresHarness::<Direct>::start(options.clone()).await;
+        h.inbox().await;
+        let role = format!("i_{}", h.naming.schema());
+        h.run(&format!(
+            "REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA {{schema}} FROM PUBLIC;
+             CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA {{schema}} TO {role};
+             GRANT SELECT, INSERT, UPDATE, DELETE ON {{schema}}.outbox, {{schema}}.outbox_shelf, {{schema}}.inbox,
+                 {{schema}}.inbox_shelf, {{schema}}.inbox_ledger TO {role};
+             GRANT USAGE ON SEQUENCE {{schema}}.outbox_id, {{schema}}.inbox_id TO {role}"
+        ))
+        .await;
+        let connect: PgConnectOptions = Direct::url().parse().unwrap();
+        let pool = PgPoolOptions::new().max_connections(2).connect_with(connect.username(&role)).await.unwrap();
+        let options = StoreOptions { naming: h.naming.clone(), schema: SchemaPolicy::Assume, ..options };
+        let store = PostgresStore::with_pool(pool, options).await.unwrap();
+        let refused = store.claim(Claim::new(OwnerToken::new(), LONG, 1).unwrap()).await.unwrap_err();
+        assert!(refused.to_string().contains("lacks a right: permission denied for function"), "{refused}");
+        h.run(&format!("GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {{schema}} TO {role}")).await;
+        use_everything(&store).await.unwrap();
+        store.pool().close().await;
+        h.run(&format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
     });
 }

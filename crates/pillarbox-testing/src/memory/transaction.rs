@@ -1,11 +1,8 @@
 //! A user's transaction on the memory database.
 
 use std::collections::HashSet;
-use std::time::SystemTime;
 
 use pillarbox_core::lease::Lease;
-use pillarbox_core::naming::Naming;
-use pillarbox_core::retention::Retention;
 use pillarbox_core::store::{BoxFuture, Enqueue, Enqueued, GuardPlan, OpenTransaction, Settlement};
 use pillarbox_core::{
     Admission, CommitError, ConsumeIn, EnqueueIn, Isolation, OutboxStore, OwnerToken, Receipt, Savepoint, Settled,
@@ -15,9 +12,9 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::database::MemoryDatabase;
 use super::inbox::MemoryInbox;
-use super::ledger::{Entry, Name, name_of};
+use super::ledger::{Entry, name_of};
 use super::locks::{Holder, Lock, until_free};
-use super::row::Row;
+use super::staged::{Registration, Settling, Staged};
 use super::store::MemoryStore;
 
 /// What was written and not yet committed; dropping it rolls back.
@@ -34,33 +31,6 @@ pub struct MemoryTransaction {
     locks: (Vec<Lock>, Vec<OwnedMutexGuard<()>>),
     savepoints: Vec<Mark>,
     fate: Fate,
-}
-
-/// What the commit will write.
-#[derive(Clone, Debug, Default)]
-struct Staged {
-    rows: Vec<(Naming, Vec<Row>)>,
-    settlements: Vec<Settling>,
-    registrations: Vec<Registration>,
-    business_row_count: u64,
-}
-
-/// A verdict on a message that was stored before; nobody else gets at it until the end.
-#[derive(Clone, Debug)]
-struct Settling {
-    naming: Naming,
-    owner: OwnerToken,
-    settlement: Settlement,
-    retention: Retention,
-    at: SystemTime,
-}
-
-/// An entry of a ledger as the transaction will leave it; nobody else gets at it until then.
-#[derive(Clone, Debug)]
-struct Registration {
-    naming: Naming,
-    name: Name,
-    entry: Entry,
 }
 
 /// What there was when a savepoint was set.
@@ -87,7 +57,7 @@ impl MemoryTransaction {
     }
 
     /// Spoils it, as a deadlock or a failed statement does elsewhere: it takes no message any more, and its commit answers
-    /// [`CommitError::RolledBack`] and stores nothing.
+    /// [`CommitError::RolledBack`] and stores nothing. Rolling back to a savepoint that was set before mends it.
     pub fn spoil(&mut self) {
         self.fate = Fate::Spoiled;
     }
@@ -102,23 +72,7 @@ impl MemoryTransaction {
         if !matches!(self.fate, Fate::Committed | Fate::Unheard { is_stored: true }) {
             return;
         }
-        let mut inner = self.database.lock();
-        inner.business_row_count += self.staged.business_row_count;
-        for (naming, rows) in self.staged.rows {
-            if let Ok((outbox, _)) = inner.call(&naming) {
-                outbox.insert(rows);
-            }
-        }
-        for Settling { naming, owner, settlement, retention, at } in self.staged.settlements {
-            if let Ok((outbox, _)) = inner.call(&naming) {
-                outbox.settle(owner, &settlement, retention, at);
-            }
-        }
-        for registration in self.staged.registrations {
-            if let Ok((_, ledger, _)) = inner.call_inbox(&registration.naming) {
-                ledger.entries.insert(registration.name, registration.entry);
-            }
-        }
+        self.staged.write(&mut self.database.lock());
     }
 
     /// Forgets everything.
@@ -198,35 +152,6 @@ impl MemoryTransaction {
             self.locks.1.truncate(mark.lock_counts.1);
         }
         Ok(())
-    }
-}
-
-impl Staged {
-    /// The messages of this transaction that nobody else can see yet.
-    fn unsaved(&mut self, naming: &Naming) -> &mut Vec<Row> {
-        let at = self.rows.iter().position(|(other, _)| other == naming).unwrap_or_else(|| {
-            self.rows.push((naming.clone(), Vec::new()));
-            self.rows.len() - 1
-        });
-        &mut self.rows[at].1
-    }
-
-    /// Settles a message that was born leased in this very transaction.
-    fn settle_unsaved(
-        &mut self,
-        naming: &Naming,
-        owner: OwnerToken,
-        settlement: &Settlement,
-        retention: Retention,
-        at: SystemTime,
-    ) -> bool {
-        let unsaved = self.unsaved(naming);
-        let is_meant = |row: &Row| row.id == settlement.held.work_id && row.is_under(owner, settlement.held);
-        let Some(place) = unsaved.iter().position(is_meant) else { return false };
-        if !unsaved[place].settle(owner, &settlement.verdict, retention, at) {
-            unsaved.remove(place);
-        }
-        true
     }
 }
 

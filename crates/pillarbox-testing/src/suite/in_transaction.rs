@@ -79,50 +79,6 @@ pub async fn a_zombie_is_told_in_its_transaction<H: Harness>() {
     assert_eq!(settle(h.store(), owner, &last, &Verdict::Ack).await, Settled::Applied);
 }
 
-/// While an ack waits for its commit nobody gets the message, although its lease has run out: claims and reaps pass over it,
-/// and its owner's own renewal learns what became of it. After a rollback it can be claimed again. BUS-03, H4, H22.
-pub async fn nobody_takes_a_message_that_waits_for_its_commit<H: Harness>() {
-    for is_committed in [true, false] {
-        let h = start::<H>().await;
-        let (owner, other) = (OwnerToken::new(), another(&h).await);
-        let (id, claimed) = enqueue_and_claim(h.store(), owner).await;
-        h.advance(LEASE).await;
-        let mut tx = begin(&h).await;
-        assert_eq!(settle_in(&h, &mut tx, owner, &claimed, &Verdict::Ack).await, Settled::Applied);
-        let mut taken = 0;
-        if H::HAS_ROW_LOCKS {
-            assert_eq!(claim(&other, OwnerToken::new(), 10).await, []);
-            assert_eq!(reap_all(&other).await, Reaped::default());
-        }
-        let renewing = {
-            let (other, held) = (other.clone(), claimed.held);
-            tokio::spawn(async move { other.renew(owner, &[held], LEASE).await })
-        };
-        let claiming = (!H::HAS_ROW_LOCKS).then(|| {
-            let other = other.clone();
-            tokio::spawn(async move { claim(&other, OwnerToken::new(), 10).await })
-        });
-        tokio::task::yield_now().await;
-        if is_committed {
-            tx.commit().await.expect("it can be committed");
-        } else {
-            tx.rollback().await.expect("it can be rolled back");
-        }
-        let renewed = renewing.await.expect("the renewal ends").expect("a renew succeeds");
-        if let Some(claiming) = claiming {
-            taken = claiming.await.expect("the claim ends").len();
-        }
-        let expected = if is_committed || taken > 0 { Settled::LeaseLost } else { Settled::Applied };
-        assert!(renewed == [expected] || (!is_committed && taken > 0), "{renewed:?}");
-        if is_committed {
-            assert_eq!((state(&other, id).await, taken), (State::Done, 0));
-        } else {
-            h.advance(LEASE).await;
-            assert_eq!(ids_of(&claim(&other, OwnerToken::new(), 10).await), [id]);
-        }
-    }
-}
-
 /// What a verdict leaves of a message, without what differs from one to the next.
 fn shown(found: StoredMessage) -> String {
     let waits = found.due_at.map(|due_at| due_at > found.created_at + MINUTE);

@@ -5,6 +5,50 @@ use pillarbox_core::{CommitError, StoreTransaction};
 use super::support::*;
 use crate::Harness;
 
+/// While an ack waits for its commit nobody gets the message, although its lease has run out: claims and reaps pass over it,
+/// and its owner's own renewal learns what became of it. After a rollback it can be claimed again. BUS-03, H4, H22.
+pub async fn nobody_takes_a_message_that_waits_for_its_commit<H: Harness>() {
+    for is_committed in [true, false] {
+        let h = start::<H>().await;
+        let (owner, other) = (OwnerToken::new(), another(&h).await);
+        let (id, claimed) = enqueue_and_claim(h.store(), owner).await;
+        h.advance(LEASE).await;
+        let mut tx = begin(&h).await;
+        assert_eq!(settle_in(&h, &mut tx, owner, &claimed, &Verdict::Ack).await, Settled::Applied);
+        let mut taken = 0;
+        if H::HAS_ROW_LOCKS {
+            assert_eq!(claim(&other, OwnerToken::new(), 10).await, []);
+            assert_eq!(reap_all(&other).await, Reaped::default());
+        }
+        let renewing = {
+            let (other, held) = (other.clone(), claimed.held);
+            tokio::spawn(async move { other.renew(owner, &[held], LEASE).await })
+        };
+        let claiming = (!H::HAS_ROW_LOCKS).then(|| {
+            let other = other.clone();
+            tokio::spawn(async move { claim(&other, OwnerToken::new(), 10).await })
+        });
+        tokio::task::yield_now().await;
+        if is_committed {
+            tx.commit().await.expect("it can be committed");
+        } else {
+            tx.rollback().await.expect("it can be rolled back");
+        }
+        let renewed = renewing.await.expect("the renewal ends").expect("a renew succeeds");
+        if let Some(claiming) = claiming {
+            taken = claiming.await.expect("the claim ends").len();
+        }
+        let expected = if is_committed || taken > 0 { Settled::LeaseLost } else { Settled::Applied };
+        assert!(renewed == [expected] || (!is_committed && taken > 0), "{renewed:?}");
+        if is_committed {
+            assert_eq!((state(&other, id).await, taken), (State::Done, 0));
+        } else {
+            h.advance(LEASE).await;
+            assert_eq!(ids_of(&claim(&other, OwnerToken::new(), 10).await), [id]);
+        }
+    }
+}
+
 /// Two transactions that settle one message: the second waits for the first, and is told the truth. BUS-03, H4, H14.
 pub async fn the_second_of_two_transactions_waits_for_the_first<H: Harness>() {
     let h = std::sync::Arc::new(start::<H>().await);
@@ -70,7 +114,7 @@ pub async fn workers_in_and_outside_of_transactions_share_the_queue<H: Harness>(
             loop {
                 let claimed = claim(h.store(), owner, 3).await;
                 let Some((first, rest)) = claimed.split_first() else { return rows };
-                if turn % 2 == 0 {
+                if turn.is_multiple_of(2) {
                     settle_all(h.store(), owner, rest, &abandon(std::time::Duration::ZERO, "again")).await;
                     let mut tx = begin(&*h).await;
                     h.write_row_on(&mut tx).await;

@@ -1,6 +1,7 @@
 //! One walk: the steps, taken on both sides.
 
 mod dice;
+mod history;
 mod view;
 
 use std::collections::HashMap;
@@ -9,13 +10,16 @@ use rand::RngExt as _;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 
+pub(super) use history::History;
+
 use super::support::*;
+use super::walks::shard_of;
 use crate::{Harness, MemoryDatabase, MemoryStore};
 
-const STEPS: usize = 50;
+pub(super) const STEPS: usize = 50;
 
 /// The listings are compared every so many steps, and at the end.
-const LOOK_EVERY: usize = 5;
+pub(super) const LOOK_EVERY: usize = 5;
 
 /// A message handed out at some time, by its row on either side; the fence is the same on both.
 #[derive(Clone, Copy)]
@@ -46,14 +50,13 @@ pub(super) struct Walk<'a, H: Harness> {
     model: MemoryStore,
     database: MemoryDatabase,
     rng: StdRng,
-    seed: u64,
     owners: [OwnerToken; 3],
     /// Every message ever tried, in order: its place here is its name in what is compared.
     messages: Vec<Message>,
     labels: HashMap<MessageId, usize>,
     rows: HashMap<usize, Rows>,
     handed: Vec<Handed>,
-    history: Vec<String>,
+    history: History,
     delay_count: u64,
 }
 
@@ -63,22 +66,8 @@ impl<'a, H: Harness> Walk<'a, H> {
         let database = model.database().clone();
         let owners = [OwnerToken::new(), OwnerToken::new(), OwnerToken::new()];
         let (messages, labels, rows) = (Vec::new(), HashMap::new(), HashMap::new());
-        let (handed, history) = (Vec::new(), Vec::new());
-        Self {
-            harness,
-            backend,
-            model,
-            database,
-            rng,
-            seed,
-            owners,
-            messages,
-            labels,
-            rows,
-            handed,
-            history,
-            delay_count: 0,
-        }
+        let (handed, history) = (Vec::new(), History::new("walks", seed, shard_of(seed)));
+        Self { harness, backend, model, database, rng, owners, messages, labels, rows, handed, history, delay_count: 0 }
     }
 
     pub(super) async fn run(mut self) {
@@ -261,7 +250,7 @@ impl<'a, H: Harness> Walk<'a, H> {
         let by = self.span();
         self.database.advance(by);
         self.harness.advance(by).await;
-        self.history.push(format!("advance {by:?}"));
+        self.history.note(format!("advance {by:?}"));
     }
 
     /// Compares everything that an operator can see.
@@ -277,7 +266,7 @@ impl<'a, H: Harness> Walk<'a, H> {
         let (mine, theirs) = (model.oldest_pending.take(), backend.oldest_pending.take());
         let is_near = mine.unwrap_or_default().abs_diff(theirs.unwrap_or_default()) < MINUTE;
         self.compare("overview", (model, mine.is_some()), (backend, theirs.is_some()));
-        assert!(is_near, "{}", self.report("oldest pending", &mine, &theirs));
+        assert!(is_near, "{}", self.history.report("oldest pending", &mine, &theirs));
     }
 
     fn hand_out(&mut self, owner: usize, model: &[Claimed], backend: &[Claimed]) {

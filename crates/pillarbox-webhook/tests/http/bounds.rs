@@ -110,6 +110,28 @@ async fn a_slow_body_is_given_up() {
     assert!(desk.taken().is_empty());
 }
 
+/// H59: what a slow client announces is not kept free for it; others are served beside any number of them.
+#[tokio::test]
+async fn slow_clients_hold_no_more_than_they_have_sent() {
+    const CLIENTS: usize = 200;
+    let desk = Desk::default();
+    let address = serve(webhooks(&desk).body_limit(1000).memory_limit(CLIENTS + 1000)).await;
+    let head = stripe("").with("content-length", "1000").with("expect", "100-continue").head("POST");
+    let mut slow = Vec::new();
+    for _ in 0..CLIENTS {
+        let mut stream = write(address, head.as_bytes()).await;
+        // It is asked for its body: reading has begun.
+        let mut asked = [0; 25];
+        stream.read_exact(&mut asked).await.unwrap();
+        assert!(asked.starts_with(b"HTTP/1.1 100"), "{}", String::from_utf8_lossy(&asked));
+        stream.write_all(b"{").await.unwrap();
+        slow.push(stream);
+    }
+    assert_eq!(stripe(sized(1000)).send(address).await.status, 200);
+    drop(slow);
+    assert_eq!(desk.taken().len(), 1, "half a body reaches nobody");
+}
+
 /// H59.
 #[tokio::test]
 async fn a_body_that_breaks_off_reaches_nobody() {

@@ -8,3 +8,4 @@ mod properties;
 mod standard;
 mod stripe;
 mod support;
+mod timing;

@@ -1,4 +1,4 @@
-//! What is compared, and what a difference looks like.
+//! What is compared.
 
 use std::fmt::{Debug, Write as _};
 
@@ -58,19 +58,6 @@ impl<H: Harness> Walk<'_, H> {
 
     #[track_caller]
     pub(super) fn compare<T: Debug + PartialEq>(&mut self, what: &str, model: T, backend: T) {
-        assert!(model == backend, "{}", self.report(what, &model, &backend));
-        self.history.push(format!("{what} -> {model:?}"));
-    }
-
-    pub(super) fn report(&self, what: &str, model: &dyn Debug, backend: &dyn Debug) -> String {
-        let (seed, step) = (self.seed, self.history.len());
-        let package = std::env::var("CARGO_PKG_NAME").unwrap_or_else(|_| "<package>".into());
-        let history = self.history.join("\n  ");
-        format!(
-            "walk {seed} leaves the reference after {step} answers, at: {what}\n\
-             reference: {model:?}\n  backend: {backend:?}\nbefore it:\n  {history}\n\
-             replay it: PILLARBOX_WALK_SEED={seed} cargo nextest run -p {package} walks::shard_{}_",
-            seed % 10
-        )
+        self.history.compare(what, model, backend);
     }
 }
