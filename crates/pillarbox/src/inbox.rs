@@ -154,7 +154,9 @@ impl<S: WithInbox> Inbox<S> {
             Registered::InProgress => return Ok(Consumed::InProgress),
             Registered::New => {}
         }
-        let consumed = self.consume_under(&receipt, Some(lease), handler).await;
+        // Its content has been compared.
+        let named = Receipt::new(receipt.source(), receipt.message_id());
+        let consumed = self.consume_under(&named, Some(lease), handler).await;
         if consumed.is_err() {
             // What is not given back runs out.
             let _ = self.ledger.release(&receipt, lease).await;
@@ -216,17 +218,22 @@ impl<S: WithInbox> Inbox<S> {
         loop {
             let mut tx = self.outbox.begin_at(self.isolation).await?;
             let registered = self.ledger.register_under(tx.inner_mut(), receipt, lease).await;
-            let registered = match registered.map(|admission| self.telemetry.admitted(receipt, admission)) {
+            let known = match registered.map(|admission| self.telemetry.admitted(receipt, admission)) {
                 Ok(Registered::New) => return Ok(Consumed::Done(tx)),
-                other => other,
+                Ok(Registered::Duplicate) => Consumed::Duplicate,
+                Ok(Registered::InProgress) => Consumed::InProgress,
+                Err(error) => {
+                    let _ = tx.rollback().await;
+                    if error.kind() != ErrorKind::Conflict || tries == CONFLICT_RETRIES_MAX {
+                        return Err(error);
+                    }
+                    tries += 1;
+                    continue;
+                }
             };
-            let _ = tx.rollback().await;
-            match registered {
-                Ok(Registered::InProgress) => return Ok(Consumed::InProgress),
-                Ok(_) => return Ok(Consumed::Duplicate),
-                Err(error) if error.kind() == ErrorKind::Conflict && tries < CONFLICT_RETRIES_MAX => tries += 1,
-                Err(error) => return Err(error),
-            }
+            // When it came last, and with which content, is worth keeping, and no reason to fail.
+            let _ = tx.commit().await;
+            return Ok(known);
         }
     }
 

@@ -128,7 +128,7 @@ pub async fn a_claim_needs_a_lease_and_a_limit<H: Harness>() {
     assert_eq!(counts(h.store()).await.pending, 1);
 }
 
-/// Leases of 10 to 300 seconds and batches of 1 to 100 work as asked. OBX-097, OBX-098, WRK-04.
+/// Leases of 10 to 300 seconds and batches of 1 to 100 work as asked. OBX-097, OBX-098, IBX-119, IBX-120, WRK-04.
 pub async fn the_recommended_leases_and_batches_work<H: Harness>() {
     let h = start::<H>().await;
     enqueue(h.store(), &messages(101)).await;

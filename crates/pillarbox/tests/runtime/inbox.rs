@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
+use pillarbox::inbox::ContentHash;
 use pillarbox::prelude::{Consumed, Context, InboxStore, Incoming, Message, OutboxAdmin, Receipt};
 use pillarbox::{ConsumeError, Tx, WithInbox};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use super::acceptance::{Backend, on_every_backend, outbox};
+
+const LEASE: Duration = Duration::from_secs(60);
 
 fn receipt() -> Receipt {
     Receipt::new("stripe", "evt_1")
@@ -67,7 +70,6 @@ async fn deliveries_at_the_same_moment_have_one_effect<B: Backend>() {
 
 /// IBX-078: under a lease, others learn at once that somebody is at it; a failure gives the lease back.
 async fn a_lease_tells_others_that_somebody_is_at_it<B: Backend>() {
-    const LEASE: Duration = Duration::from_secs(60);
     let (outbox, _folder) = outbox::<B>().await;
     let inbox = outbox.inbox().await.unwrap();
     let failed = inbox.consume_leased(receipt(), LEASE, async |_| Err::<u8, _>("no")).await;
@@ -114,6 +116,24 @@ async fn a_received_message_is_handled_once<B: Backend>() {
     runtime.shutdown(Duration::ZERO).await;
 }
 
+/// IBX-008, IBX-026: whoever consumes a known message with another content leaves a trace for the operator, once each time.
+async fn a_consumed_duplicate_is_remembered<B: Backend>() {
+    let (outbox, _folder) = outbox::<B>().await;
+    let inbox = outbox.inbox().await.unwrap();
+    let hashed = |bytes: &str| receipt().hash(ContentHash::new("sha256", bytes.as_bytes()));
+    assert_eq!(inbox.consume(hashed("one"), effect).await.unwrap(), Consumed::Done(7));
+    let first = inbox.store().get("stripe", "evt_1").await.unwrap().unwrap();
+    assert_eq!(inbox.consume(hashed("two"), effect).await.unwrap(), Consumed::Duplicate);
+    assert_eq!(inbox.consume_leased(hashed("three"), LEASE, effect).await.unwrap(), Consumed::Duplicate);
+    let last = inbox.store().get("stripe", "evt_1").await.unwrap().unwrap();
+    assert_eq!((first.mismatch_count, last.mismatch_count, last.hash), (0, 2, first.hash));
+    assert!(last.last_seen_at > first.last_seen_at);
+    let other = |bytes: &str| Receipt::new("stripe", "evt_2").hash(ContentHash::new("sha256", bytes.as_bytes()));
+    inbox.already_processed(&other("one")).await.unwrap();
+    assert_eq!(inbox.consume_leased(other("two"), LEASE, effect).await.unwrap(), Consumed::Done(7));
+    assert_eq!(inbox.store().get("stripe", "evt_2").await.unwrap().unwrap().mismatch_count, 1);
+}
+
 /// IBX-009, IBX-010: a receipt that cannot be one is refused with every field, before any transaction begins.
 async fn a_senseless_receipt_is_refused<B: Backend>() {
     let (outbox, _folder) = outbox::<B>().await;
@@ -137,5 +157,6 @@ on_every_backend! {
     deliveries_at_the_same_moment_have_one_effect
     a_lease_tells_others_that_somebody_is_at_it
     a_received_message_is_handled_once
+    a_consumed_duplicate_is_remembered
     a_senseless_receipt_is_refused
 }

@@ -82,3 +82,21 @@ async fn leases_that_ran_out_are_reaped() {
         tokio::task::yield_now().await;
     }
 }
+
+/// BUS-09, WRK-09: what is past its retention is removed by every runtime, without being asked.
+#[tokio::test]
+async fn done_messages_are_removed_in_time() {
+    let outbox = memory();
+    let id = outbox.enqueue_now(Message::new("order", "")).await.unwrap().message_id;
+    assert_eq!(
+        quiet(&outbox).on_topic("order", async |_: Context| Ok(())).inline().unwrap().drain().await.unwrap().done,
+        1
+    );
+    let name = pillarbox::admin::MessageName::Message(id);
+    assert!(outbox.store().get(name).await.unwrap().is_some());
+    outbox.store().database().advance(pillarbox::retention::KEEP_DEFAULT + Duration::from_secs(1));
+    let _runtime = quiet(&outbox).purge_interval(Duration::from_millis(1)).start().await.unwrap();
+    while outbox.store().get(name).await.unwrap().is_some() {
+        tokio::task::yield_now().await;
+    }
+}
