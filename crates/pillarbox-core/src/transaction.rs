@@ -88,6 +88,9 @@ pub trait StoreTransaction<S>: Send + 'static {
     fn connection(&mut self) -> &mut Self::Connection;
 
     /// Checks the messages, then stores them through this transaction, as [`EnqueueIn`](crate::EnqueueIn) does.
+    ///
+    /// After an error of the database, or when the future is dropped half-way, the transaction can only be rolled back, as a
+    /// whole or to a savepoint: a part of a batch is never committed. A message that is refused by the checks does no harm.
     fn enqueue<'a>(
         &'a mut self,
         store: &'a S,
@@ -130,7 +133,8 @@ pub trait StoreTransaction<S>: Send + 'static {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommitError {
-    /// Nothing of the transaction is in the database. It can be done again as a whole.
+    /// Nothing of the transaction is in the database, unless a statement of the user's own had committed it before. It can be
+    /// done again as a whole.
     #[error("the transaction was rolled back: {0}")]
     RolledBack(#[source] StoreError),
     /// The connection broke while the commit was under way: all of it may be in the database, or nothing.
@@ -147,6 +151,7 @@ pub enum CommitError {
 #[derive(Clone, Copy, Debug)]
 pub struct Wholeness {
     is_proven: bool,
+    was_lent: bool,
     depth: u32,
     torn_at: Option<u32>,
 }
@@ -155,12 +160,17 @@ impl Wholeness {
     /// Of a transaction that has just begun.
     #[expect(clippy::new_without_default, reason = "it is the state of one thing at one moment, not a value to be had")]
     pub fn new() -> Self {
-        Self { is_proven: true, depth: 0, torn_at: None }
+        Self { is_proven: true, was_lent: false, depth: 0, torn_at: None }
     }
 
     /// Whether the server has accepted a statement of ours since the user had the connection.
     pub fn is_proven(self) -> bool {
         self.is_proven
+    }
+
+    /// Whether the user has ever had the connection, and may have ended the transaction by a statement.
+    pub fn was_lent(self) -> bool {
+        self.was_lent
     }
 
     /// Why it must not be committed, when it must not.
@@ -172,7 +182,13 @@ impl Wholeness {
         })
     }
 
-    /// While the user, or a single statement, may do anything to it.
+    /// While the user may do anything to it.
+    #[must_use]
+    pub fn lent(self) -> Self {
+        Self { is_proven: false, was_lent: true, ..self }
+    }
+
+    /// While a statement that says nothing about the transaction is under way.
     #[must_use]
     pub fn doubted(self) -> Self {
         Self { is_proven: false, ..self }
@@ -210,7 +226,7 @@ impl Wholeness {
             }
             Savepoint::RollBack(depth) => (depth.saturating_sub(1), self.torn_at.filter(|torn_at| *torn_at < depth)),
         };
-        Self { is_proven: false, depth, torn_at }
+        Self { is_proven: false, depth, torn_at, ..self }
     }
 }
 

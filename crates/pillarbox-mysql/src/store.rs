@@ -187,12 +187,19 @@ impl Server {
     async fn ask(pool: &MySqlPool) -> Result<Self, StoreError> {
         let pool = pool.clone();
         let row = finished(async move {
-            let asked = sqlx::query("SELECT VERSION(), CAST(@@max_allowed_packet AS SIGNED)").fetch_one(&pool);
+            let asked = sqlx::query("SELECT VERSION(), CAST(@@max_allowed_packet AS SIGNED), @@autocommit = 1")
+                .fetch_one(&pool);
             asked.await.map_err(store_error)
         })
         .await?;
         let version: String = row.try_get_unchecked(0).map_err(store_error)?;
         let packet: i64 = row.try_get_unchecked(1).map_err(store_error)?;
+        // Without it a transaction that lost a deadlock is followed by another one, which looks as if nothing had happened.
+        if !row.try_get_unchecked::<bool, _>(2).map_err(store_error)? {
+            return Err(StoreError::rejected(
+                "sessions of this database begin with autocommit switched off: switch it on for the store's user or connections",
+            ));
+        }
         let is_mariadb = version.contains("MariaDB");
         let least = if is_mariadb { (10, 6, 0) } else { (8, 0, 19) };
         if numbers(&version) < least {

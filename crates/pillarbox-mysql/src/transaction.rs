@@ -12,7 +12,7 @@ use pillarbox_core::{
     StoreTransaction, Transactional, WorkId,
 };
 use sqlx::mysql::MySqlPool;
-use sqlx::{AssertSqlSafe, MySql, MySqlConnection, Row as _, Transaction};
+use sqlx::{AssertSqlSafe, Connection as _, MySql, MySqlConnection, Row as _, Transaction};
 use tokio::runtime::Handle;
 
 use crate::error::{is_commit_unknown, is_dirty_connection, no_transaction, savepoint_error, store_error};
@@ -60,7 +60,7 @@ impl StoreTransaction<MysqlStore> for MysqlTransaction {
     type Connection = MySqlConnection;
 
     fn connection(&mut self) -> &mut MySqlConnection {
-        self.whole = self.whole.doubted();
+        self.whole = self.whole.lent();
         &mut self.tx
     }
 
@@ -70,10 +70,14 @@ impl StoreTransaction<MysqlStore> for MysqlTransaction {
         enqueue: Enqueue<'a>,
     ) -> BoxFuture<'a, Result<Vec<Enqueued>, StoreError>> {
         Box::pin(async move {
+            store.inner.options.limits.check(enqueue.messages())?;
+            if enqueue.messages().is_empty() {
+                return Ok(Vec::new());
+            }
             let before = self.whole;
-            self.whole = before.doubted();
+            self.whole = before.opened();
             let enqueued = store.enqueue_in(&mut self.tx, enqueue).await?;
-            self.whole = before.proven(!enqueued.is_empty());
+            self.whole = before.proven(true);
             Ok(enqueued)
         })
     }
@@ -127,9 +131,10 @@ impl ConsumeIn<MysqlTransaction> for MysqlInbox {
     ) -> BoxFuture<'a, Result<Admission, StoreError>> {
         Box::pin(async move {
             receipt.check()?;
-            tx.whole = tx.whole.doubted();
+            let before = tx.whole;
+            tx.whole = before.opened();
             let registered = self.register_under(&mut tx.tx, receipt, lease).await?;
-            tx.whole = tx.whole.proven(true);
+            tx.whole = before.proven(true);
             Ok(registered)
         })
     }
@@ -162,6 +167,10 @@ impl MysqlTransaction {
 
     /// Commits in one round trip, and learns whether there was something to commit.
     async fn end_asking(&mut self) -> Result<(), CommitError> {
+        // The driver has ended it, for a nested transaction that failed to begin: a chained one would never end.
+        if !self.tx.is_in_transaction() {
+            return Err(CommitError::RolledBack(no_transaction()));
+        }
         let asked = sqlx::raw_sql(COMMIT).fetch_all(&mut *self.tx).await.map_err(not_committed)?;
         let was_open =
             asked.first().map(|row| row.try_get_unchecked::<i64, _>(0)).transpose().map_err(not_committed)?;

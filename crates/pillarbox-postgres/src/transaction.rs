@@ -56,7 +56,7 @@ impl StoreTransaction<PostgresStore> for PostgresTransaction {
     type Connection = PgConnection;
 
     fn connection(&mut self) -> &mut PgConnection {
-        self.whole = self.whole.doubted();
+        self.whole = self.whole.lent();
         &mut self.tx
     }
 
@@ -66,10 +66,14 @@ impl StoreTransaction<PostgresStore> for PostgresTransaction {
         enqueue: Enqueue<'a>,
     ) -> BoxFuture<'a, Result<Vec<Enqueued>, StoreError>> {
         Box::pin(async move {
+            store.settings().limits.check(enqueue.messages())?;
+            if enqueue.messages().is_empty() {
+                return Ok(Vec::new());
+            }
             let before = self.whole;
-            self.whole = before.doubted();
+            self.whole = before.opened();
             let enqueued = store.enqueue_in(&mut self.tx, enqueue).await?;
-            self.whole = before.proven(!enqueued.is_empty());
+            self.whole = before.proven(true);
             Ok(enqueued)
         })
     }
@@ -87,6 +91,7 @@ impl StoreTransaction<PostgresStore> for PostgresTransaction {
             }
             let before = self.whole;
             self.whole = before.opened();
+            self.require_block(before).await?;
             let settled = store.settle_on(&mut self.tx, owner, &plan).await?;
             self.whole = before.proven(true);
             self.given_back.extend(plan.given_back().map(|row| (store.clone(), row)));
@@ -100,7 +105,8 @@ impl StoreTransaction<PostgresStore> for PostgresTransaction {
             self.whole = before.during(savepoint);
             let statement = sqlx::raw_sql(AssertSqlSafe(savepoint.to_sql()));
             statement.execute(&mut *self.tx).await.map_err(store_error)?;
-            self.whole = before.after(savepoint);
+            // Outside of a transaction, and in one that has failed, it would have been refused.
+            self.whole = before.after(savepoint).proven(true);
             Ok(())
         })
     }
@@ -123,21 +129,35 @@ impl ConsumeIn<PostgresTransaction> for PostgresInbox {
     ) -> BoxFuture<'a, Result<Admission, StoreError>> {
         Box::pin(async move {
             receipt.check()?;
-            tx.whole = tx.whole.doubted();
+            let before = tx.whole;
+            tx.whole = before.opened();
+            tx.require_block(before).await?;
             let registered = self.register_under(&mut tx.tx, receipt, lease).await?;
-            tx.whole = tx.whole.proven(true);
+            tx.whole = before.proven(true);
             Ok(registered)
         })
     }
 }
 
 impl PostgresTransaction {
+    /// What must not happen alone is not sent before the server has said that a transaction is open.
+    async fn require_block(&mut self, whole: Wholeness) -> Result<(), StoreError> {
+        if whole.is_proven() {
+            return Ok(());
+        }
+        let guard = "SAVEPOINT pillarbox_0; RELEASE SAVEPOINT pillarbox_0";
+        sqlx::raw_sql(guard).execute(&mut *self.tx).await.map(drop).map_err(|error| match is_no_transaction(&error) {
+            true => ended_by_hand(),
+            false => store_error(error),
+        })
+    }
+
     async fn end(mut self) -> Result<(), CommitError> {
         if let Some(torn) = self.whole.torn() {
             let _ = self.tx.rollback().await;
             return Err(CommitError::RolledBack(torn));
         }
-        let committed = if self.whole.is_proven() {
+        let committed = if self.whole.is_proven() && !self.whole.was_lent() {
             self.tx.commit().await
         } else {
             sqlx::raw_sql(COMMIT).execute(&mut *self.tx).await.map(drop)

@@ -4,8 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::TryStreamExt;
-use futures_util::stream::BoxStream;
 use pillarbox_core::lease::{Claim, Held, LEASE_MAX, Lease};
 use pillarbox_core::outbox::{REASON_EXPIRED, REASON_LEASES_LOST};
 use pillarbox_core::retention::{PurgeLimit, Retention};
@@ -14,7 +12,6 @@ use pillarbox_core::store::{
 };
 use pillarbox_core::{Fence, OwnerToken, Settled, StoreError, StoreId, Verdict, WorkId};
 use serde_json::json;
-use sqlx::sqlite::SqliteRow;
 use sqlx::{SqlStr, SqliteConnection};
 
 use crate::enqueue::{enqueue_within, require_open};
@@ -180,29 +177,23 @@ async fn claim_within(
             .bind(limit)
             .bind(inner.options.lost_leases_max)
     };
-    let mut taken = read_all(take(&inner.sql.claim_waiting, claim.limit()).fetch(&mut *tx), fence).await?;
+    let rows = take(&inner.sql.claim_waiting, claim.limit()).fetch_all(&mut *tx).await.map_err(store_error)?;
+    let mut taken: Vec<Claimed> = rows.iter().map(|row| claimed(row, fence)).collect::<Result<_, _>>()?;
     if !taken.is_empty() {
         let ids = id_list(taken.iter().map(|claimed| claimed.held.work_id));
         sqlx::query(inner.sql.leave_shelf.clone()).bind(ids).execute(&mut *tx).await.map_err(store_error)?;
     }
     let room = claim.limit().saturating_sub(u32::try_from(taken.len()).unwrap_or(u32::MAX));
     if room > 0 {
-        taken.append(&mut read_all(take(&inner.sql.claim, room).fetch(tx), fence).await?);
+        // Not row by row as they come: every wait for one would cost more than reading it.
+        let rows = take(&inner.sql.claim, room).fetch_all(tx).await.map_err(store_error)?;
+        taken.reserve(rows.len());
+        for row in &rows {
+            taken.push(claimed(row, fence)?);
+        }
     }
     taken.sort_unstable_by_key(|claimed| claimed.held.work_id);
     Ok(taken)
-}
-
-/// Reads rows while SQLite's thread looks for the next ones.
-async fn read_all(
-    mut rows: BoxStream<'_, Result<SqliteRow, sqlx::Error>>,
-    fence: Fence,
-) -> Result<Vec<Claimed>, StoreError> {
-    let mut read = Vec::new();
-    while let Some(row) = rows.try_next().await.map_err(store_error)? {
-        read.push(claimed(&row, fence)?);
-    }
-    Ok(read)
 }
 
 /// Puts right the rows of the live table from `after` to `last`.

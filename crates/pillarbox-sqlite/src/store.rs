@@ -287,6 +287,11 @@ where
 /// end. Inside an open one the `BEGIN` is refused and does nothing.
 pub(crate) async fn roll_back(mut tx: Transaction<'_, Sqlite>) -> Result<(), sqlx::Error> {
     let _ = sqlx::query("BEGIN").execute(&mut *tx).await;
+    if !tx.is_in_transaction() {
+        // The driver had ended it, for a nested transaction that failed to begin, and will not end the empty one.
+        let _ = sqlx::query("ROLLBACK").execute(&mut *tx).await;
+        return Ok(());
+    }
     tx.rollback().await
 }
 

@@ -10,14 +10,14 @@ use pillarbox_core::lease::Lease;
 use pillarbox_core::store::{BoxFuture, Enqueue, Enqueued, GuardPlan, Settlement};
 use pillarbox_core::transaction::Wholeness;
 use pillarbox_core::{
-    Admission, CommitError, ConsumeIn, EnqueueIn, Isolation, OwnerToken, Receipt, Savepoint, Settled, StoreError,
+    Admission, CommitError, ConsumeIn, Isolation, OwnerToken, Receipt, Savepoint, Settled, StoreError,
     StoreTransaction, Transactional,
 };
 use sqlx::{AssertSqlSafe, Connection, Sqlite, SqliteConnection, SqlitePool, Transaction};
 use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::enqueue::enqueue_within;
+use crate::enqueue::{enqueue_within, require_open};
 use crate::error::{is_busy, is_commit_unknown, is_outside_transaction, store_error};
 use crate::inbox::SqliteInbox;
 use crate::store::{BUSY_TIMEOUT, Inner, POOL_MAX, SqliteStore, is_really_open, roll_back};
@@ -60,7 +60,7 @@ impl StoreTransaction<SqliteStore> for SqliteTransaction {
     type Connection = SqliteConnection;
 
     fn connection(&mut self) -> &mut SqliteConnection {
-        self.whole = self.whole.doubted();
+        self.whole = self.whole.lent();
         self.tx()
     }
 
@@ -70,17 +70,17 @@ impl StoreTransaction<SqliteStore> for SqliteTransaction {
         enqueue: Enqueue<'a>,
     ) -> BoxFuture<'a, Result<Vec<Enqueued>, StoreError>> {
         Box::pin(async move {
+            store.inner.options.limits.check(enqueue.messages())?;
+            if enqueue.messages().is_empty() {
+                return Ok(Vec::new());
+            }
             let before = self.whole;
-            self.whole = before.doubted();
-            let enqueued = match before.is_proven() && !enqueue.messages().is_empty() {
-                // Nobody but us has had the connection: there is a transaction.
-                true => {
-                    store.inner.options.limits.check(enqueue.messages())?;
-                    enqueue_within(&store.inner, self.tx(), enqueue).await?
-                }
-                false => store.enqueue_in(self.tx(), enqueue).await?,
-            };
-            self.whole = before.proven(!enqueued.is_empty());
+            self.whole = before.opened();
+            if !before.is_proven() {
+                require_open(self.tx()).await?;
+            }
+            let enqueued = enqueue_within(&store.inner, self.tx(), enqueue).await?;
+            self.whole = before.proven(true);
             Ok(enqueued)
         })
     }
@@ -107,7 +107,7 @@ impl StoreTransaction<SqliteStore> for SqliteTransaction {
     fn savepoint(&mut self, savepoint: Savepoint) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(async move {
             let before = self.whole;
-            self.whole = before.during(savepoint);
+            self.whole = before.opened();
             // Outside of a transaction a savepoint would begin one, and hide that what came before is gone.
             if !before.is_proven() && !is_really_open(self.tx()).await? {
                 return Err(rolled_back_before());
@@ -144,7 +144,7 @@ impl ConsumeIn<SqliteTransaction> for SqliteInbox {
         Box::pin(async move {
             receipt.check()?;
             let before = tx.whole;
-            tx.whole = before.doubted();
+            tx.whole = before.opened();
             let registered = if before.is_proven() {
                 self.register_within(tx.tx(), receipt, lease).await?
             } else {

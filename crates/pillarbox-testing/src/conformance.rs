@@ -160,6 +160,7 @@ macro_rules! conformance {
                 an_inboxes_queue_settles_in_the_outboxes_transaction,
                 what_it_gives_back_is_found_at_once,
                 a_spoiled_transaction_settles_nothing,
+                nothing_stands_alone_after_the_transaction_has_ended,
             }
             in_transaction_races {
                 nobody_takes_a_message_that_waits_for_its_commit,
@@ -385,6 +386,7 @@ macro_rules! conformance {
                 a_rollback_cut_short_is_finished,
                 a_commit_after_an_enqueue_cut_short_tells_the_truth,
                 a_nested_transaction_is_a_part_of_it,
+                a_nested_begin_cut_short_spoils_no_other,
                 a_refused_message_leaves_it_whole,
                 a_message_enqueued_again_in_it_is_stored_once,
                 a_message_is_born_leased_in_it,

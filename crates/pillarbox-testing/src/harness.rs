@@ -107,6 +107,9 @@ pub trait Harness: Sized + Send + Sync + 'static {
     /// Writes one row of the user's own in a nested transaction, a savepoint where there are any, and keeps it or not.
     fn write_nested_row_on(&self, tx: &mut StoreTx<Self>, is_kept: bool) -> impl Future<Output = ()> + Send;
 
+    /// Begins a nested transaction of the driver's on the connection, and drops it.
+    fn begin_nested_on(&self, tx: &mut StoreTx<Self>) -> impl Future<Output = ()> + Send;
+
     /// Lets a statement of the user's fail so that the database gives up the whole transaction; the user ignores it.
     fn spoil(&self, tx: &mut StoreTx<Self>) -> impl Future<Output = ()> + Send;
 

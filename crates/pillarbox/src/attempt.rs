@@ -133,6 +133,7 @@ async fn transacted(
         return Err(failure);
     }
     begun.commit(cx.owner(), vec![Settlement::ack(cx.held())]).await.map_err(failed)?;
+    cx.settled();
     Ok(Success::Committed)
 }
 
@@ -220,12 +221,15 @@ async fn transacted_together(
     } else {
         begun.commit(open[0].owner(), acks).await.map_err(|error| not_committed(&open[0], route, &error))
     };
-    let answer = |result: HandlerResult| match (&committed, result) {
-        (Ok(()), Ok(())) => Ok(Success::Committed),
+    let answer = |(cx, result): (&Context, HandlerResult)| match (&committed, result) {
+        (Ok(()), Ok(())) => {
+            cx.settled();
+            Ok(Success::Committed)
+        }
         (Err(failure), Ok(())) => Err(failure.repeated()),
         (_, Err(failure)) => Err(failure),
     };
-    Ok(results.into_iter().map(answer).collect())
+    Ok(open.iter().zip(results).map(answer).collect())
 }
 
 /// Runs the befores in order, and counts those that let the message pass.

@@ -6,18 +6,23 @@ use std::time::Duration;
 use async_trait::async_trait;
 use pillarbox_core::inbox::{Incoming, Receipt};
 use pillarbox_core::lease::{Claim, Held};
+use pillarbox_core::retention::PurgeLimit;
 use pillarbox_core::store::{Claimed, Settlement};
 use pillarbox_core::{
     BrokerError, Delivered, Intaken, Invalid, OutboxStore, OwnerToken, StoreError, Subscription, Verdict, Wakeups,
 };
+use tokio::time::Instant;
 
 use crate::config::{INTERVAL_MAX, LEASE_MIN, time_within};
 use crate::outbox::Outbox;
 
+/// How often the outbox is tidied up.
+const TIDY_INTERVAL: Duration = Duration::from_secs(30);
+
 /// Moves the messages of an outbox into the inbox of another database, through [`Inbox::intake`](crate::Inbox::intake).
 ///
 /// Each message is known there by the bridge's source and its own id, so that it takes effect once, whatever dies on the way.
-/// It takes every message of the outbox: give it one of its own, or one that no runtime runs on.
+/// It takes every message of the outbox, and reaps and purges there: give it one that no runtime runs on.
 ///
 /// ```
 /// # #[cfg(feature = "sqlite")] {
@@ -36,7 +41,7 @@ use crate::outbox::Outbox;
 ///     Ok(())
 /// });
 /// let runtime = runtime.start().await?;
-/// let intake = inbox.intake(Bridge::new("shop", &shop));
+/// let intake = inbox.intake(Bridge::new("shop", &shop)?)?;
 /// # while intake.stats().stored_count == 0 { tokio::task::yield_now().await; }
 /// # runtime.idle().await;
 /// # assert_eq!(runtime.stats().done_count, 1);
@@ -53,6 +58,7 @@ pub struct Bridge {
     lease: Duration,
     poll_interval: Duration,
     wakeups: Listening,
+    tidy_at: Instant,
 }
 
 /// The store's wake-ups, as far as they have been subscribed to.
@@ -74,15 +80,18 @@ impl std::fmt::Debug for Listening {
 
 impl Bridge {
     /// A bridge from an outbox; `source` is what the inbox calls it, and stays the same for good.
-    pub fn new<S: ?Sized>(source: impl Into<String>, outbox: &Outbox<S>) -> Self {
-        Self {
-            source: source.into(),
+    pub fn new<S: ?Sized>(source: impl Into<String>, outbox: &Outbox<S>) -> Result<Self, Invalid> {
+        let source = source.into();
+        Receipt::new(source.clone(), "any").check()?;
+        Ok(Self {
+            source,
             store: Arc::clone(&outbox.hub().store),
             owner: OwnerToken::new(),
             lease: Duration::from_secs(30),
             poll_interval: Duration::from_millis(500),
             wakeups: Listening::NotYet,
-        }
+            tidy_at: Instant::now(),
+        })
     }
 
     /// How long a message stays ours, and how often to look when nobody wakes us; 30 s and 500 ms unless set.
@@ -117,6 +126,16 @@ impl Bridge {
         Ok(delivered)
     }
 
+    /// Does what a runtime would do for the outbox: frees leases that ran out, buries what expired, removes what is old.
+    async fn tidy(&mut self) -> Result<(), StoreError> {
+        if self.tidy_at <= Instant::now() {
+            self.tidy_at = Instant::now() + TIDY_INTERVAL;
+            self.store.reap_all().await?;
+            self.store.purge(PurgeLimit::default()).await?;
+        }
+        Ok(())
+    }
+
     /// Until somebody says that messages wait, or it is time to look again.
     async fn wait(&mut self) {
         if let Listening::NotYet = self.wakeups {
@@ -145,6 +164,7 @@ impl Subscription for Bridge {
 
     async fn next(&mut self, limit: usize) -> Result<Vec<Delivered<Held>>, BrokerError> {
         loop {
+            self.tidy().await.map_err(BrokerError::new)?;
             let delivered = self.claim(limit).await.map_err(BrokerError::new)?;
             if !delivered.is_empty() {
                 return Ok(delivered);

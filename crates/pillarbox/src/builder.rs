@@ -128,7 +128,12 @@ impl RuntimeBuilder {
     /// after-interceptors, which are told how it went. A handler that fails, panics or runs too long is rolled back. Of a
     /// batch, the messages that are answered as done end with the transaction; it is rolled back only if none is.
     ///
-    /// A transaction that loses a race against another one, or whose database is away, spends no attempt.
+    /// A transaction that cannot be begun or committed, because it lost a race or its database is away, spends no attempt. A
+    /// conflict that a statement of the handler's own reports is for the handler to judge: by `?` it becomes a failed attempt
+    /// like any other error, and [`Failure::again_in`](crate::Failure::again_in) spends none.
+    ///
+    /// Every handler that runs holds a connection. Let the pool have some more than there are workers, for claims, verdicts
+    /// and whatever else your handlers ask of the database.
     pub fn transactional(mut self) -> Self {
         self.is_transactional = true;
         self

@@ -3,6 +3,7 @@
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
@@ -24,6 +25,8 @@ struct Inner {
     token: OnceLock<CancellationToken>,
     /// Where the transaction of the attempt lies, if it has one.
     slot: OnceLock<Arc<dyn Any + Send + Sync>>,
+    /// The message is done: its transaction was committed.
+    is_settled: AtomicBool,
     scope: Arc<Scope>,
 }
 
@@ -41,7 +44,13 @@ pub(crate) struct Delivery {
 
 impl Context {
     pub(crate) fn new(delivery: Delivery, scope: Arc<Scope>) -> Self {
-        Self(Arc::new(Inner { delivery, token: OnceLock::new(), slot: OnceLock::new(), scope }))
+        Self(Arc::new(Inner {
+            delivery,
+            token: OnceLock::new(),
+            slot: OnceLock::new(),
+            is_settled: AtomicBool::new(false),
+            scope,
+        }))
     }
 
     /// The message's own name, the same in every attempt.
@@ -126,6 +135,15 @@ impl Context {
     /// The claim that the message is held under.
     pub(crate) fn held(&self) -> Held {
         self.0.delivery.held
+    }
+
+    /// The transaction of the attempt was committed, and the message ended with it.
+    pub(crate) fn settled(&self) {
+        self.0.is_settled.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_settled(&self) -> bool {
+        self.0.is_settled.load(Ordering::Acquire)
     }
 
     /// Who holds it.

@@ -8,13 +8,15 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use pillarbox_core::inbox::{InboxStore, Incoming, Reception, WithInbox};
-use pillarbox_core::{BrokerError, Delivered, Intaken, Invalid, Subscription};
+use pillarbox_core::{BrokerError, Delivered, Intaken, Invalid, StoreError, Subscription};
+use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::{dice, spread};
 use crate::config::count_within;
 use crate::inbox::Inbox;
+use crate::runtime::StartError;
 use crate::telemetry::TARGET;
 
 /// The first and the longest pause after something went wrong.
@@ -79,27 +81,24 @@ struct Counters {
 
 impl<S: WithInbox> Inbox<S> {
     /// Takes in what a broker delivers, for the handlers of a [`runtime`](Self::runtime).
-    pub fn intake(&self, subscription: impl Subscription) -> Intake {
-        self.begin_intake(subscription, IntakeOptions::default())
+    pub fn intake(&self, subscription: impl Subscription) -> Result<Intake, StartError> {
+        self.intake_with(subscription, IntakeOptions::default())
     }
 
     /// Like [`intake`](Self::intake), with settings of your own.
-    pub fn intake_with(&self, subscription: impl Subscription, options: IntakeOptions) -> Result<Intake, Invalid> {
+    pub fn intake_with(&self, subscription: impl Subscription, options: IntakeOptions) -> Result<Intake, StartError> {
         options.validate()?;
-        Ok(self.begin_intake(subscription, options))
-    }
-
-    fn begin_intake(&self, subscription: impl Subscription, options: IntakeOptions) -> Intake {
+        let handle = Handle::try_current().map_err(|_| StartError::NoTokio)?;
         let (counters, stop) = (Arc::new(Counters::default()), CancellationToken::new());
         let worker = Worker {
             subscription,
             inbox: self.clone(),
-            batch_max: options.batch_max,
+            batch_max: options.batch_max.min(self.store().queue().options().limits.batch_max),
             counters: Arc::clone(&counters),
             stop: stop.clone(),
             failures_in_a_row: 0,
         };
-        Intake { counters, stop, task: Some(tokio::spawn(worker.run())) }
+        Ok(Intake { counters, stop, task: Some(handle.spawn(worker.run())) })
     }
 }
 
@@ -180,8 +179,12 @@ impl<B: Subscription, S: WithInbox> Worker<B, S> {
                 }
             }
         }
-        let outcome = if self.store(&incoming).await { Intaken::Stored } else { Intaken::Later };
-        outcomes.extend(tags.into_iter().map(|tag| (tag, outcome.clone())));
+        // A subscription may bring more than it was asked for.
+        let mut tags = tags.into_iter();
+        for part in incoming.chunks(self.batch_max) {
+            let stored = self.store_part(part).await;
+            outcomes.extend(tags.by_ref().zip(stored));
+        }
         let told = contained(self.subscription.settle(outcomes)).await;
         match told {
             Ok(()) => self.failures_in_a_row = 0,
@@ -191,23 +194,37 @@ impl<B: Subscription, S: WithInbox> Worker<B, S> {
         }
     }
 
-    /// Whether the messages are stored. Tries until they are, or until it is told to stop.
-    async fn store(&mut self, incoming: &[Incoming]) -> bool {
-        if incoming.is_empty() {
-            return true;
+    /// Stores messages in one transaction; where the database rejects one of them, each in a transaction of its own.
+    async fn store_part(&mut self, part: &[Incoming]) -> Vec<Intaken> {
+        let error = match self.store(part).await {
+            Ok(outcome) => return vec![outcome; part.len()],
+            Err(error) => error,
+        };
+        let mut outcomes = vec![Intaken::Later; part.len()];
+        if part.len() > 1 {
+            for (one, outcome) in part.iter().zip(&mut outcomes) {
+                *outcome = self.store(std::slice::from_ref(one)).await.unwrap_or(Intaken::Later);
+            }
         }
+        self.failed("the inbox rejects what a broker delivered, which will come again", &error).await;
+        outcomes
+    }
+
+    /// Tries until they are stored, until it is told to stop, or until the store says that trying is of no use.
+    async fn store(&mut self, incoming: &[Incoming]) -> Result<Intaken, StoreError> {
         loop {
             match self.inbox.receive(incoming).await {
                 Ok(received) => {
                     let new = received.iter().filter(|one| one.outcome == Reception::Queued).count();
                     add(&self.counters.stored, new);
                     add(&self.counters.duplicate, received.len() - new);
-                    return true;
+                    return Ok(Intaken::Stored);
                 }
+                Err(error) if !error.is_transient() => return Err(error),
                 Err(error) => self.failed("the inbox cannot store what a broker delivered; trying on", &error).await,
             }
             if self.stop.is_cancelled() {
-                return false;
+                return Ok(Intaken::Later);
             }
         }
     }

@@ -111,7 +111,7 @@ impl Engine {
                     count += 1;
                 }
                 // Its verdict may have been written while the renewal was under way.
-                Settled::LeaseLost if flight.phase() == Phase::Ended => {}
+                Settled::LeaseLost if flight.phase() == Phase::Ended || flight.cx.is_settled() => {}
                 Settled::LeaseLost => {
                     flight.lost();
                     self.counters.lease_lost();

@@ -99,7 +99,9 @@ impl Context {
     /// [`InTx`]. It can be taken once at a time.
     pub fn transaction<S: Transactional>(&self) -> Result<InTx<S>, Failure> {
         let Some(slot) = self.slot() else {
-            return Err(Failure::retry("this route is not transactional: say so with `.transactional()`"));
+            return Err(Failure::retry(
+                "there is no transaction: the route is not transactional, or its handler has not begun yet",
+            ));
         };
         let Ok(slot) = slot.downcast::<Slot<S>>() else {
             return Err(Failure::retry(format!("the transaction is not one of `{}`", type_name::<S>())));
@@ -299,9 +301,10 @@ impl NotCommitted {
     pub(crate) fn failure(&self) -> Failure {
         let error = match self {
             Self::Store(error) | Self::Commit(CommitError::RolledBack(error)) => error,
-            Self::InUse => return Failure::retry(self),
-            // Whoever gives back a message that is done after all, or not ours, is told by the store.
-            Self::LeaseLost | Self::Gone | Self::Commit(_) => return Failure::again_in(Duration::ZERO),
+            // A commit whose end is unknown counts as an attempt, lest one that kills its session is repeated for ever. Whoever
+            // gives back a message that is done after all, or not ours any more, is told by the store.
+            Self::InUse | Self::Commit(_) => return Failure::retry(self),
+            Self::LeaseLost | Self::Gone => return Failure::again_in(Duration::ZERO),
         };
         match error.kind() {
             ErrorKind::Conflict => Failure::again_in(CONFLICT_DELAY.mul_f64(dice())),

@@ -117,17 +117,19 @@ impl<S: Transactional> Tx<S> {
         self.depth = depth;
         let mark = self.handover.mark();
         let done = part(self).await;
-        let end = if done.is_ok() { Savepoint::Release(depth) } else { Savepoint::RollBack(depth) };
-        let ended = self.tx.savepoint(end).await;
-        self.depth = depth - 1;
-        if done.is_err() {
+        // A part may hide that a statement of its own has failed: then it is no success.
+        let kept = match done {
+            Ok(_) => self.tx.savepoint(Savepoint::Release(depth)).await,
+            Err(_) => Ok(()),
+        };
+        if done.is_err() || kept.is_err() {
             self.handover.forget_since(mark);
+            // A database that has given up the whole transaction knows no savepoints of it.
+            self.is_lost |= self.tx.savepoint(Savepoint::RollBack(depth)).await.is_err();
         }
-        // A database that has given up the whole transaction knows no savepoints of it.
-        self.is_lost |= ended.is_err();
-        let answer = done?;
-        ended?;
-        Ok(answer)
+        self.depth = depth - 1;
+        kept?;
+        done
     }
 
     /// Commits, and hands the messages over. Once begun it runs to its end, also when the future is dropped.

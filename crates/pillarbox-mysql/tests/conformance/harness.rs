@@ -202,6 +202,10 @@ impl Harness for MysqlHarness {
         sqlx::raw_sql(AssertSqlSafe(self.named(WRITE_ROW))).execute(tx.connection()).await.unwrap();
     }
 
+    async fn begin_nested_on(&self, tx: &mut MysqlTransaction) {
+        drop(tx.connection().begin().await);
+    }
+
     async fn write_nested_row_on(&self, tx: &mut MysqlTransaction, is_kept: bool) {
         let mut nested = tx.connection().begin().await.unwrap();
         sqlx::raw_sql(AssertSqlSafe(self.named(WRITE_ROW))).execute(&mut *nested).await.unwrap();

@@ -202,3 +202,16 @@ async fn a_settle_that_waited_too_long_is_a_conflict() {
     assert_eq!(h.business_row_count().await, 0);
     assert_eq!(h.store().overview().await.unwrap().total().done, 2);
 }
+
+/// Where sessions begin without autocommit nobody can tell a lost transaction from the next one: such a pool is refused. H9.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_without_autocommit_are_refused() {
+    let h = start().await;
+    let address = h.store().pool().connect_options();
+    let pool = sqlx::mysql::MySqlPoolOptions::new().max_connections(1).after_connect(|connection, _| {
+        Box::pin(async move { sqlx::raw_sql("SET autocommit = 0").execute(connection).await.map(drop) })
+    });
+    let pool = pool.connect_with(address.as_ref().clone()).await.unwrap();
+    let refused = MysqlStore::with_pool(pool, h.store().options().clone()).await.unwrap_err();
+    assert!(refused.to_string().contains("autocommit"), "{refused}");
+}

@@ -202,6 +202,10 @@ impl<R: Route> Harness for PostgresHarness<R> {
         sqlx::raw_sql(AssertSqlSafe(self.write_row())).execute(tx.connection()).await.unwrap();
     }
 
+    async fn begin_nested_on(&self, tx: &mut PostgresTransaction) {
+        drop(tx.connection().begin().await);
+    }
+
     async fn write_nested_row_on(&self, tx: &mut PostgresTransaction, is_kept: bool) {
         let mut nested = tx.connection().begin().await.unwrap();
         sqlx::raw_sql(AssertSqlSafe(self.write_row())).execute(&mut *nested).await.unwrap();

@@ -167,6 +167,10 @@ impl Harness for SqliteHarness {
         sqlx::query(WRITE_ROW).execute(tx.connection()).await.unwrap();
     }
 
+    async fn begin_nested_on(&self, tx: &mut SqliteTransaction) {
+        drop(tx.connection().begin().await);
+    }
+
     async fn write_nested_row_on(&self, tx: &mut SqliteTransaction, is_kept: bool) {
         let mut nested = tx.connection().begin().await.unwrap();
         sqlx::query(WRITE_ROW).execute(&mut *nested).await.unwrap();

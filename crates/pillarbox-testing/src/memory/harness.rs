@@ -109,6 +109,8 @@ impl Harness for MemoryHarness {
         tx.write_business_rows(1);
     }
 
+    async fn begin_nested_on(&self, _: &mut MemoryTransaction) {}
+
     async fn write_nested_row_on(&self, tx: &mut MemoryTransaction, is_kept: bool) {
         tx.write_business_rows(u64::from(is_kept));
     }

@@ -285,3 +285,24 @@ pub async fn a_spoiled_transaction_settles_nothing<H: Harness>() {
         }
     }
 }
+
+/// Where a statement has ended the transaction, a verdict and a registration are refused: they would stand alone. H9, H11, BUS-03.
+pub async fn nothing_stands_alone_after_the_transaction_has_ended<H: Harness>() {
+    let h = start::<H>().await;
+    let inbox = h.inbox().await;
+    let owner = OwnerToken::new();
+    let batch = messages(1);
+    enqueue(h.store(), &batch).await;
+    let claimed = claim(h.store(), owner, 1).await;
+    let mut tx = begin(&h).await;
+    h.roll_back_behind(&mut tx).await;
+    assert!(tx.settle(h.store(), owner, &[Settlement::ack(claimed[0].held)]).await.is_err());
+    assert!(tx.commit().await.is_err());
+    assert_eq!(state(h.store(), batch[0].id()).await, State::Processing);
+
+    let mut tx = begin(&h).await;
+    h.roll_back_behind(&mut tx).await;
+    assert!(inbox.register(&mut tx, &receipt("1")).await.is_err());
+    assert!(tx.commit().await.is_err());
+    assert!(!see(&inbox, &receipt("1")).await.is_processed());
+}

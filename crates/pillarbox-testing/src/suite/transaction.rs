@@ -256,6 +256,31 @@ pub async fn a_nested_transaction_is_a_part_of_it<H: Harness>() {
     }
 }
 
+/// A nested transaction of the driver's that is cut short while it begins may take the outer one with it, but nothing else, however
+/// the outer one ends. H31.
+pub async fn a_nested_begin_cut_short_spoils_no_other<H: Harness>() {
+    let h = start::<H>().await;
+    for place in POLLS {
+        let batch = messages(1);
+        let mut tx = begin_with(&h, &batch).await;
+        cut_at(place, h.begin_nested_on(&mut tx)).await;
+        match tx.commit().await {
+            Ok(()) => assert!(find(h.store(), batch[0].id()).await.is_some(), "what is committed is stored"),
+            Err(_) => assert_never_stored(&h, &batch).await,
+        }
+        for is_dropped in [false, true] {
+            let mut tx = begin_with(&h, &messages(1)).await;
+            cut_at(place, h.begin_nested_on(&mut tx)).await;
+            if is_dropped {
+                drop(tx);
+            } else {
+                let _ = tx.rollback().await;
+            }
+        }
+    }
+    assert_in_order(&h).await;
+}
+
 /// A message that is too large is refused before anything is sent, and the transaction goes on. OBX-080, HOT-02, H49.
 pub async fn a_refused_message_leaves_it_whole<H: Harness>() {
     let mut options = options();

@@ -71,7 +71,7 @@ async fn the_broker_hears_of_it_after_the_commit<B: Backend>() {
         .await
         .unwrap();
     let (acks, mut acked) = mpsc::unbounded_channel();
-    let bridge = Bridge::new("shop", &shop);
+    let bridge = Bridge::new("shop", &shop).unwrap();
     let names = Vec::new();
     let subscription = Suspicious { bridge, inbox: Arc::clone(inbox.store()), names, forgets: 7, acks };
     let intake = inbox.intake_with(subscription, IntakeOptions { batch_max: 8 }).unwrap();
@@ -94,19 +94,29 @@ on_every_backend! {
     the_broker_hears_of_it_after_the_commit
 }
 
-/// What the inbox can never take does not hold up the rest, and lies dead where it came from.
+/// H47: what the inbox can never take does not hold up the rest, and lies dead where it came from; a batch may be larger than
+/// the inbox takes at once.
 #[tokio::test]
 async fn a_delivery_that_cannot_be_stored_is_rejected() {
-    let (shop, billing) = (memory(), memory());
+    let shop = memory();
+    let limits = pillarbox::Limits { batch_max: 2, payload_bytes_max: 10, ..pillarbox::Limits::default() };
+    let options = StoreOptions { limits, ..StoreOptions::default() };
+    let billing = Outbox::new(pillarbox_testing::MemoryStore::new(options));
     let inbox = billing.inbox().await.unwrap();
-    shop.enqueue_now(Message::new("order", "1")).await.unwrap();
-    let intake = inbox.intake(Bridge::new("", &shop));
-    while shop.store().overview().await.unwrap().total().dead == 0 {
+    for payload in ["1", "2", "far too long for it", "4", "5"] {
+        shop.enqueue_now(Message::new("order", payload)).await.unwrap();
+    }
+    let intake = inbox.intake(Bridge::new("shop", &shop).unwrap()).unwrap();
+    while shop.store().overview().await.unwrap().total().pending
+        + shop.store().overview().await.unwrap().total().processing
+        > 0
+    {
         tokio::task::yield_now().await;
     }
-    assert_eq!(intake.shutdown().await.refused_count, 1);
-    let dead = shop.store().overview().await.unwrap().total();
-    assert_eq!((dead.pending, dead.dead), (0, 1));
+    let stats = intake.shutdown().await;
+    assert_eq!((stats.stored_count, stats.refused_count), (4, 1));
+    let total = shop.store().overview().await.unwrap().total();
+    assert_eq!((total.done, total.dead), (4, 1));
 }
 
 /// Fails and panics at first.
@@ -139,7 +149,7 @@ async fn an_intake_goes_on_after_failures() {
     let inbox = billing.inbox().await.unwrap();
     shop.enqueue_now(Message::new("order", "1")).await.unwrap();
     let calls = Arc::new(AtomicUsize::new(0));
-    let intake = inbox.intake(Shaky { bridge: Bridge::new("shop", &shop), calls });
+    let intake = inbox.intake(Shaky { bridge: Bridge::new("shop", &shop).unwrap(), calls }).unwrap();
     while shop.store().overview().await.unwrap().total().done == 0 {
         tokio::task::yield_now().await;
     }
@@ -151,9 +161,11 @@ async fn an_intake_goes_on_after_failures() {
 async fn senseless_settings_are_refused() {
     let (shop, billing) = (memory(), memory());
     let inbox = billing.inbox().await.unwrap();
-    let refused = inbox.intake_with(Bridge::new("shop", &shop), IntakeOptions { batch_max: 0 }).unwrap_err();
-    assert_eq!(refused.problems()[0].field(), "batch_max");
-    let refused = Bridge::new("shop", &shop).timing(std::time::Duration::ZERO, std::time::Duration::ZERO).unwrap_err();
+    let refused = inbox.intake_with(Bridge::new("shop", &shop).unwrap(), IntakeOptions { batch_max: 0 }).unwrap_err();
+    assert!(refused.to_string().contains("batch_max must be 1 to 10000"), "{refused}");
+    assert_eq!(Bridge::new("", &shop).unwrap_err().problems()[0].field(), "source");
+    let refused =
+        Bridge::new("shop", &shop).unwrap().timing(std::time::Duration::ZERO, std::time::Duration::ZERO).unwrap_err();
     let fields: Vec<_> = refused.problems().iter().map(pillarbox::Problem::field).collect();
     assert_eq!(fields, ["lease", "poll_interval"]);
 }
