@@ -48,7 +48,11 @@ pub(crate) fn program(name: &str) -> Outcome<PathBuf> {
 
 fn missing(packages: &[&Package]) -> Vec<&'static str> {
     let lacks = |package: &&&Package| package.programs.iter().any(|name| find(name).is_none());
-    packages.iter().filter(lacks).map(|package| package.name).collect()
+    let mut names: Vec<_> = packages.iter().filter(lacks).map(|package| package.name).collect();
+    // Two servers may come from one package.
+    names.sort_unstable();
+    names.dedup();
+    names
 }
 
 fn find(name: &str) -> Option<PathBuf> {
@@ -94,10 +98,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_installed_nowhere_is_missing() {
+    fn what_is_installed_nowhere_is_missing_once() {
         let there = Package { name: "there", programs: &["sh"] };
         let half = Package { name: "half", programs: &["sh", "no-such-program"] };
-        assert_eq!(missing(&[&there, &half]), ["half"]);
+        assert_eq!(missing(&[&half, &there, &half]), ["half"]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Private database servers: kept running for a developer, or for the time of one test run.
 
 mod account;
+mod certificate;
 mod fleet;
 mod home;
 mod mariadb;
@@ -56,20 +57,21 @@ pub(crate) fn running() -> Option<Vec<Record>> {
 }
 
 fn up(durable: bool) -> Outcome<()> {
+    let kinds: Vec<_> = Kind::ALL.into_iter().filter(|kind| !durable || !kind.is_encrypted()).collect();
     let directory = directory();
     fs::create_dir_all(&directory).context(directory.display())?;
     let _one_at_a_time = home::lock(&directory)?;
     match State::read(&directory)? {
-        Some(state) if state.is_running() && state.durable == durable => {
+        Some(state) if state.is_running() && state.durable == durable && state.has(&kinds) => {
             return print_env(&state.records);
         }
         Some(state) if state.is_running() => {
-            return Err(Failure::new("servers run with the other durability; run `cargo xtask services down` first"));
+            return Err(Failure::new("other servers than these are running; run `cargo xtask services down` first"));
         }
         Some(state) => stop(&state)?,
         None => {}
     }
-    let wanted = Wanted { kinds: Kind::ALL.to_vec(), upstream: None, durable };
+    let wanted = Wanted { kinds, upstream: None, durable };
     let fleet = Fleet::start(&wanted, || Home::lasting(&directory))?;
     let state = State { durable, home: fleet.home(), records: fleet.records() };
     state.write(&directory)?;

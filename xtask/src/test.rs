@@ -50,8 +50,8 @@ impl Database {
     fn servers(self) -> &'static [Kind] {
         match self {
             Self::Sqlite => &[],
-            Self::Postgres => &[Kind::Postgres, Kind::Pgbouncer],
-            Self::Mysql => &[Kind::Mariadb],
+            Self::Postgres => &[Kind::Postgres, Kind::Pgbouncer, Kind::PostgresTls],
+            Self::Mysql => &[Kind::Mariadb, Kind::MariadbTls],
         }
     }
 }
@@ -95,18 +95,17 @@ fn find_servers(options: &Options) -> Outcome<Servers> {
     let upstream = env::var(Kind::Postgres.variable()).ok();
     let fits = upstream.is_none() || !kinds.contains(&Kind::Pgbouncer);
     let running = if fits { services::running() } else { None };
-    let (records, fleet) = match running {
-        Some(mut records) => {
-            println!("servers: using those of `cargo xtask services up`");
-            records.retain(|record| kinds.contains(&record.kind));
-            (records, None)
-        }
-        None => {
-            let wanted = Wanted { kinds, upstream, durable: false };
-            let fleet = Fleet::start(&wanted, Home::throwaway)?;
-            (fleet.records(), Some(fleet))
-        }
+    let mut records = running.unwrap_or_default();
+    records.retain(|record| kinds.contains(&record.kind));
+    if !records.is_empty() {
+        println!("servers: using those of `cargo xtask services up`");
+    }
+    kinds.retain(|kind| !records.iter().any(|record| record.kind == *kind));
+    let fleet = match kinds.is_empty() {
+        true => None,
+        false => Some(Fleet::start(&Wanted { kinds, upstream, durable: false }, Home::throwaway)?),
     };
+    records.extend(fleet.iter().flat_map(Fleet::records));
     for record in &records {
         println!("servers: {record}");
     }

@@ -1,6 +1,6 @@
 //! What can go wrong with a store, sorted by what the caller should do.
 
-use std::fmt;
+use std::{fmt, io};
 
 use crate::problem::{Invalid, Problem};
 
@@ -41,6 +41,27 @@ impl StoreError {
     /// The call can never succeed as it is.
     pub fn rejected(what: impl Into<String>) -> Self {
         Self { kind: ErrorKind::Rejected, what: what.into(), code: None, invalid: None }
+    }
+
+    /// No connection to a database server came about, or it broke.
+    pub fn unreachable(kind: io::ErrorKind) -> Self {
+        match kind {
+            // How TLS says that it refuses a certificate; a plain connection never says this.
+            io::ErrorKind::InvalidData => Self::unencrypted(
+                "the server's certificate is not trusted for this address; check root certificate and host name",
+            ),
+            io::ErrorKind::NotFound => Self::unavailable(
+                "the database cannot be reached: its socket, or a certificate file that the address names, does not exist",
+            ),
+            kind => Self::unavailable(format!("the database cannot be reached: {kind}")),
+        }
+    }
+
+    /// The address demands encryption, and there is none: nothing falls back to plain text.
+    ///
+    /// Worth waiting for: an operator may renew the certificate, or the next server after a failover may have one.
+    pub fn unencrypted(why: &str) -> Self {
+        Self::unavailable(format!("no encrypted connection to the database could be made: {why}"))
     }
 
     /// Adds the vendor's code for the error.

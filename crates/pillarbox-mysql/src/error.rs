@@ -30,11 +30,13 @@ pub(crate) fn store_error(error: sqlx::Error) -> StoreError {
         },
         sqlx::Error::PoolTimedOut => StoreError::unavailable("no connection to the database was free in time"),
         sqlx::Error::PoolClosed => StoreError::unavailable("the connection pool is closed"),
-        sqlx::Error::Io(error) => StoreError::unavailable(format!("the database cannot be reached: {}", error.kind())),
+        sqlx::Error::Io(error) => StoreError::unreachable(error.kind()),
         sqlx::Error::WorkerCrashed => StoreError::unavailable("the connection to the database is broken"),
         // The server closed the connection in the middle of an answer, or something between us and it did.
         sqlx::Error::Protocol(_) => StoreError::unavailable("the connection to the database is broken"),
-        sqlx::Error::Tls(_) => StoreError::rejected("no encrypted connection to the database could be made"),
+        sqlx::Error::Tls(_) => {
+            StoreError::unencrypted("the server offers none, or a certificate that the address names cannot be used")
+        }
         sqlx::Error::Configuration(_) => StoreError::rejected(
             "the database's address cannot be read: expected mysql://user:password@host:port/database",
         ),

@@ -13,8 +13,10 @@ pub(crate) fn store_error(error: sqlx::Error) -> StoreError {
             let database = database.downcast_ref::<PgDatabaseError>();
             from_code(database.code(), database.message(), database.table(), database.constraint())
         }
-        sqlx::Error::Io(io) => StoreError::unavailable(format!("the database cannot be reached: {}", io.kind())),
-        sqlx::Error::Tls(_) => StoreError::unavailable("no encrypted connection to the database could be made"),
+        sqlx::Error::Io(io) => StoreError::unreachable(io.kind()),
+        sqlx::Error::Tls(_) => {
+            StoreError::unencrypted("the server offers none, or a certificate that the address names cannot be used")
+        }
         sqlx::Error::PoolTimedOut => {
             StoreError::unavailable("no connection became free in time: raise the pool's maximum or lower the load")
         }

@@ -64,7 +64,8 @@
 //!
 //! The groups [`suite::races`] and [`suite::cancellation`] use many connections at once. [`suite::walks`] takes 500 seeded
 //! random walks of 50 steps and compares every answer with the memory store; a walk that differs prints the command that
-//! replays it. `PILLARBOX_WALKS=<n>` sets how many walks each of the ten shards takes.
+//! replays it. `PILLARBOX_WALKS=<n>` sets how many walks each of the ten shards takes. [`suite::inbox_walks`] does the same for
+//! the inbox, in four shards.
 //!
 //! The suite never sleeps and never asserts how long something takes. It expects the database's clock to differ from the
 //! last `advance` by less than a minute within one behaviour, and that a store's reads do not wait for an open transaction.

@@ -116,7 +116,7 @@ impl Bridge {
                     delivered.push(Delivered { tag: held, incoming: Incoming::new(receipt, message) });
                 }
                 Err(error) => {
-                    unreadable.push(Settlement { held, verdict: Verdict::Fail { reason: error.to_string() } })
+                    unreadable.push(Settlement { held, verdict: Verdict::Fail { reason: error.to_string() } });
                 }
             }
         }

@@ -189,7 +189,7 @@ impl<B: Subscription, S: WithInbox> Worker<B, S> {
         match told {
             Ok(()) => self.failures_in_a_row = 0,
             Err(error) => {
-                self.failed("the broker cannot be told what is stored, and will deliver it again", &error).await
+                self.failed("the broker cannot be told what is stored, and will deliver it again", &error).await;
             }
         }
     }

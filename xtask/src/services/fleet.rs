@@ -43,7 +43,7 @@ struct Member {
 impl Fleet {
     /// Programs come before the home: without them there are no accounts to own it.
     pub(crate) fn start(wanted: &Wanted, home: impl FnOnce() -> Outcome<Home>) -> Outcome<Self> {
-        let needed: Vec<_> = wanted.kinds.iter().map(|kind| kind.server().package()).collect();
+        let needed: Vec<_> = wanted.kinds.iter().flat_map(|kind| kind.server().packages()).collect();
         packages::ensure(&needed)?;
         let mut fleet = Self { home: home()?, members: Vec::new() };
         // A free port may be taken before the server binds it; then all start again on others.

@@ -4,20 +4,24 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
+use super::certificate::{Certificate, OPENSSL};
 use super::server::{Place, Server};
 use crate::failure::Outcome;
 use crate::packages::{Package, program};
 
-pub(crate) struct Mariadb;
+pub(crate) struct Mariadb {
+    pub(crate) is_encrypted: bool,
+}
+
+const PACKAGE: Package = Package { name: "mariadb-server", programs: &["mariadbd", "mariadb-install-db", "mariadb"] };
 
 const SETUP: &str = "create database pillarbox;
 create user 'pillarbox'@'127.0.0.1' identified by '';
 grant all privileges on *.* to 'pillarbox'@'127.0.0.1' with grant option;";
 
 impl Server for Mariadb {
-    fn package(&self) -> &'static Package {
-        const PROGRAMS: &[&str] = &["mariadbd", "mariadb-install-db", "mariadb"];
-        &Package { name: "mariadb-server", programs: PROGRAMS }
+    fn packages(&self) -> &'static [Package] {
+        if self.is_encrypted { &[PACKAGE, OPENSSL] } else { &[PACKAGE] }
     }
 
     fn account(&self) -> &'static str {
@@ -25,6 +29,9 @@ impl Server for Mariadb {
     }
 
     fn prepare(&self, place: &Place) -> Outcome<Option<Command>> {
+        if self.is_encrypted {
+            Certificate::make(&place.home, self.account())?;
+        }
         let mut install = Command::new(program("mariadb-install-db")?);
         install.arg("--no-defaults").arg(datadir(place));
         install.args(["--auth-root-authentication-method=normal", "--skip-test-db"]);
@@ -45,19 +52,31 @@ impl Server for Mariadb {
         } else {
             mariadbd.args(["--innodb-flush-log-at-trx-commit=0", "--sync-binlog=0"]);
         }
+        if self.is_encrypted {
+            let Certificate { file, key } = Certificate::of(&place.home);
+            mariadbd.arg(format!("--ssl-cert={}", file.display())).arg(format!("--ssl-key={}", key.display()));
+            mariadbd.arg("--require-secure-transport=ON");
+        } else {
+            // Newer servers make a certificate by themselves.
+            mariadbd.arg("--skip-ssl");
+        }
         Ok(mariadbd)
     }
 
     fn probe(&self, place: &Place) -> Outcome<Command> {
-        client(place, "select version()")
+        self.client(place, "select version()")
     }
 
     fn finish(&self, place: &Place) -> Outcome<Option<Command>> {
-        client(place, SETUP).map(Some)
+        self.client(place, SETUP).map(Some)
     }
 
     fn url(&self, place: &Place) -> String {
-        format!("mysql://pillarbox@127.0.0.1:{}/pillarbox", place.port)
+        let address = format!("mysql://pillarbox@127.0.0.1:{}/pillarbox", place.port);
+        match self.is_encrypted {
+            true => format!("{address}?ssl-mode=VERIFY_IDENTITY&ssl-ca={}", Certificate::root(&place.home)),
+            false => address,
+        }
     }
 
     fn end_signal(&self) -> Signal {
@@ -65,15 +84,21 @@ impl Server for Mariadb {
     }
 }
 
-fn datadir(place: &Place) -> String {
-    format!("--datadir={}", place.home.join("data").display())
+impl Mariadb {
+    fn client(&self, place: &Place, statements: &str) -> Outcome<Command> {
+        let mut client = Command::new(program("mariadb")?);
+        client.args(["--no-defaults", "--protocol=tcp", "--host=127.0.0.1", "--user=root"]);
+        client.args(["--connect-timeout=5", "--batch", "--skip-column-names"]);
+        client.arg(format!("--port={}", place.port));
+        client.arg(match self.is_encrypted {
+            true => format!("--ssl-ca={}", Certificate::of(&place.home).file.display()),
+            false => "--skip-ssl".to_owned(),
+        });
+        client.arg(format!("--execute={statements}"));
+        Ok(client)
+    }
 }
 
-fn client(place: &Place, statements: &str) -> Outcome<Command> {
-    let mut client = Command::new(program("mariadb")?);
-    client.args(["--no-defaults", "--protocol=tcp", "--host=127.0.0.1", "--user=root"]);
-    client.args(["--connect-timeout=5", "--batch", "--skip-column-names"]);
-    client.arg(format!("--port={}", place.port));
-    client.arg(format!("--execute={statements}"));
-    Ok(client)
+fn datadir(place: &Place) -> String {
+    format!("--datadir={}", place.home.join("data").display())
 }

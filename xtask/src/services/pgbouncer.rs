@@ -15,8 +15,8 @@ use crate::process;
 pub(crate) struct Pgbouncer;
 
 impl Server for Pgbouncer {
-    fn package(&self) -> &'static Package {
-        &Package { name: "pgbouncer", programs: &["pgbouncer"] }
+    fn packages(&self) -> &'static [Package] {
+        &[Package { name: "pgbouncer", programs: &["pgbouncer"] }]
     }
 
     /// The account that the PostgreSQL package makes; pgbouncer has none of its own.

@@ -1,18 +1,25 @@
 //! PostgreSQL.
 
+use std::fs;
 use std::process::Command;
 
 use rustix::process::Signal;
 
+use super::account::hand_over;
+use super::certificate::{Certificate, OPENSSL};
 use super::server::{Place, Server};
-use crate::failure::Outcome;
+use crate::failure::{Context, Outcome};
 use crate::packages::{Package, program};
 
-pub(crate) struct Postgres;
+pub(crate) struct Postgres {
+    pub(crate) is_encrypted: bool,
+}
+
+const PACKAGE: Package = Package { name: "postgresql", programs: &["postgres", "initdb", "psql"] };
 
 impl Server for Postgres {
-    fn package(&self) -> &'static Package {
-        &Package { name: "postgresql", programs: &["postgres", "initdb", "psql"] }
+    fn packages(&self) -> &'static [Package] {
+        if self.is_encrypted { &[PACKAGE, OPENSSL] } else { &[PACKAGE] }
     }
 
     fn account(&self) -> &'static str {
@@ -20,6 +27,12 @@ impl Server for Postgres {
     }
 
     fn prepare(&self, place: &Place) -> Outcome<Option<Command>> {
+        if self.is_encrypted {
+            Certificate::make(&place.home, self.account())?;
+            let rules = place.home.join("pg_hba.conf");
+            fs::write(&rules, "hostssl all all 127.0.0.1/32 trust\n").context(rules.display())?;
+            hand_over(&rules, self.account())?;
+        }
         let mut initdb = Command::new(program("initdb")?);
         initdb.arg("-D").arg(place.home.join("data"));
         initdb.args(["-A", "trust", "-U", "postgres", "--no-sync"]);
@@ -41,21 +54,37 @@ impl Server for Postgres {
         for setting in always.iter().chain(special) {
             postgres.args(["-c", setting]);
         }
+        if self.is_encrypted {
+            let Certificate { file, key } = Certificate::of(&place.home);
+            let rules = place.home.join("pg_hba.conf");
+            for (name, path) in [("ssl_cert_file", file), ("ssl_key_file", key), ("hba_file", rules)] {
+                postgres.arg("-c").arg(format!("{name}={}", path.display()));
+            }
+            postgres.args(["-c", "ssl=on"]);
+        }
         Ok(postgres)
     }
 
     fn probe(&self, place: &Place) -> Outcome<Command> {
-        psql(&self.url(place), "show server_version")
+        psql(&address(place), "show server_version")
     }
 
     fn url(&self, place: &Place) -> String {
-        format!("postgres://postgres@127.0.0.1:{}/postgres", place.port)
+        let address = address(place);
+        match self.is_encrypted {
+            true => format!("{address}?sslmode=verify-full&sslrootcert={}", Certificate::root(&place.home)),
+            false => address,
+        }
     }
 
     /// Immediate shutdown; unlike KILL it gives its shared memory back.
     fn end_signal(&self) -> Signal {
         Signal::QUIT
     }
+}
+
+fn address(place: &Place) -> String {
+    format!("postgres://postgres@127.0.0.1:{}/postgres", place.port)
 }
 
 /// Also for pgbouncer, which speaks the same protocol.

@@ -64,6 +64,10 @@ impl State {
         self.records.iter().all(Record::is_running)
     }
 
+    pub(crate) fn has(&self, kinds: &[Kind]) -> bool {
+        kinds.iter().all(|kind| self.records.iter().any(|record| record.kind == *kind))
+    }
+
     fn text(&self) -> String {
         let mut text = format!("{}\t{}\n", self.durable, self.home.display());
         for Record { kind, pid, port, home, url, version } in &self.records {
@@ -82,9 +86,9 @@ impl State {
 }
 
 pub(crate) fn env_lines(records: &[Record]) -> String {
-    records
-        .iter()
-        .fold(String::new(), |lines, record| format!("{lines}export {}={}\n", record.kind.variable(), record.url))
+    // Quoted: the query of an address has characters that a shell would take for its own.
+    let line = |record: &Record| format!("export {}='{}'\n", record.kind.variable(), record.url);
+    records.iter().map(line).collect()
 }
 
 fn parse_record(line: &str) -> Option<Record> {

@@ -16,25 +16,33 @@ pub(crate) enum Kind {
     Postgres,
     Mariadb,
     Pgbouncer,
+    PostgresTls,
+    MariadbTls,
 }
 
 impl Kind {
     /// In the order in which they answer: pgbouncer needs PostgreSQL behind it.
-    pub(crate) const ALL: [Self; 3] = [Self::Postgres, Self::Mariadb, Self::Pgbouncer];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Postgres, Self::Mariadb, Self::Pgbouncer, Self::PostgresTls, Self::MariadbTls];
 
     pub(crate) fn server(self) -> &'static dyn Server {
         match self {
-            Self::Postgres => &Postgres,
-            Self::Mariadb => &Mariadb,
+            Self::Postgres => &Postgres { is_encrypted: false },
+            Self::Mariadb => &Mariadb { is_encrypted: false },
             Self::Pgbouncer => &Pgbouncer,
+            Self::PostgresTls => &Postgres { is_encrypted: true },
+            Self::MariadbTls => &Mariadb { is_encrypted: true },
         }
     }
 
+    /// Also the name of its directory; none begins with another's, because a process is known by its directory.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Postgres => "postgres",
             Self::Mariadb => "mariadb",
             Self::Pgbouncer => "pgbouncer",
+            Self::PostgresTls => "tls-postgres",
+            Self::MariadbTls => "tls-mariadb",
         }
     }
 
@@ -44,7 +52,14 @@ impl Kind {
             Self::Postgres => "PILLARBOX_TEST_POSTGRES_URL",
             Self::Mariadb => "PILLARBOX_TEST_MYSQL_URL",
             Self::Pgbouncer => "PILLARBOX_TEST_PGBOUNCER_URL",
+            Self::PostgresTls => "PILLARBOX_TEST_POSTGRES_TLS_URL",
+            Self::MariadbTls => "PILLARBOX_TEST_MYSQL_TLS_URL",
         }
+    }
+
+    /// Takes encrypted connections only. The others offer none: most tests, and all benchmarks, are faster without.
+    pub(crate) fn is_encrypted(self) -> bool {
+        matches!(self, Self::PostgresTls | Self::MariadbTls)
     }
 }
 
@@ -58,7 +73,7 @@ pub(crate) struct Place {
 }
 
 pub(crate) trait Server {
-    fn package(&self) -> &'static Package;
+    fn packages(&self) -> &'static [Package];
     /// The system account that runs it when we are root.
     fn account(&self) -> &'static str;
     /// Writes configuration; the command, if any, makes the data directory.

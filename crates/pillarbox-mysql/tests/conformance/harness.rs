@@ -43,7 +43,23 @@ pub(crate) struct MysqlHarness {
 
 /// The server's address.
 pub(crate) fn url() -> String {
-    std::env::var("PILLARBOX_TEST_MYSQL_URL").expect("PILLARBOX_TEST_MYSQL_URL is not set: run `cargo xtask test`")
+    named_url("PILLARBOX_TEST_MYSQL_URL")
+}
+
+/// A server that takes encrypted connections only; the address demands them, and names the root of its certificate.
+pub(crate) fn encrypted_url() -> String {
+    named_url("PILLARBOX_TEST_MYSQL_TLS_URL")
+}
+
+fn named_url(variable: &str) -> String {
+    std::env::var(variable).unwrap_or_else(|_| panic!("{variable} is not set: run `cargo xtask test`"))
+}
+
+/// Names that no other test has.
+pub(crate) fn fresh_naming() -> Naming {
+    let unique = uuid::Uuid::now_v7().simple().to_string();
+    // The end of the id is random, its beginning tells the time.
+    Naming::new(format!("t{}", &unique[18..]), "mail").unwrap()
 }
 
 pub(crate) async fn pool() -> MySqlPool {
@@ -91,9 +107,7 @@ impl Harness for MysqlHarness {
         &["READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
 
     async fn start(options: StoreOptions) -> Self {
-        let unique = uuid::Uuid::now_v7().simple().to_string();
-        // The end of the id is random, its beginning tells the time.
-        let naming = Naming::new(format!("t{}", &unique[18..]), "mail").unwrap();
+        let naming = fresh_naming();
         let user = pool().await;
         let store =
             MysqlStore::with_pool(pool().await, StoreOptions { naming: naming.clone(), ..options }).await.unwrap();

@@ -13,10 +13,10 @@ use pillarbox_core::{
     StoreError, StoreTransaction as _, Transactional as _,
 };
 use pillarbox_mysql::MysqlStore;
-use pillarbox_testing::Harness as _;
+use pillarbox_testing::{Harness as _, use_everything};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, MySqlConnection, Row as _};
 
-use crate::harness::{MysqlHarness, url};
+use crate::harness::{MysqlHarness, encrypted_url, fresh_naming, url};
 
 const LEASE: Duration = Duration::from_secs(300);
 
@@ -462,4 +462,70 @@ async fn a_begin_commits_nothing_that_was_left_open() {
     tx.commit().await.unwrap();
     assert_eq!(h.business_row_count().await, 0);
     assert_eq!(h.number("SELECT COUNT(*) FROM {t}").await, 1);
+}
+
+/// OBX-107, IBX-128, H63: by an address that demands encryption, everything works on a server that takes nothing else, and
+/// the server says of a connection of the pool and of a transaction that it is encrypted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_address_that_demands_encryption_gets_nothing_else() {
+    let good = encrypted_url();
+    let plain = good.replace("VERIFY_IDENTITY", "DISABLED");
+    let refused = MysqlStore::connect(&plain, StoreOptions::default()).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Rejected, "{refused}");
+    let options = StoreOptions { naming: fresh_naming(), ..StoreOptions::default() };
+    let store = MysqlStore::connect(&good, options).await.unwrap();
+    use_everything(&store).await.unwrap();
+    // Nobody can look at its connections; the server would have refused plain ones.
+    store.detached().await.unwrap().claim(claim(OwnerToken::new(), 1)).await.unwrap();
+    let mut tx = store.begin().await.unwrap();
+    let mut pooled = store.pool().acquire().await.unwrap();
+    for connection in [tx.connection(), &mut *pooled] {
+        let row = connection.fetch_one("SHOW SESSION STATUS LIKE 'Ssl_cipher'").await.unwrap();
+        assert!(!row.try_get_unchecked::<String, _>(1).unwrap().is_empty());
+    }
+    tx.commit().await.unwrap();
+}
+
+/// OBX-107, IBX-128, H63: a server that offers no encryption is refused by an address that demands it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_falls_back_to_plain_text() {
+    let plain = url();
+    MySqlConnection::connect(&format!("{plain}?ssl-mode=PREFERRED")).await.unwrap().close().await.unwrap();
+    for mode in ["REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY"] {
+        let refused = unencrypted(&format!("{plain}?ssl-mode={mode}")).await;
+        assert!(refused.contains("server offers none"), "{mode}: {refused}");
+    }
+}
+
+/// OBX-107, IBX-128, H63: a certificate that the given root did not sign, or that is another host's, is refused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_that_is_not_trusted_is_refused() {
+    let good = encrypted_url();
+    let elsewhere = good.replace("127.0.0.1", "0.0.0.0");
+    let name_unchecked = elsewhere.replace("VERIFY_IDENTITY", "VERIFY_CA");
+    MySqlConnection::connect(&name_unchecked).await.unwrap().close().await.unwrap();
+    let untrusted =
+        [good.split("&ssl-ca").next().unwrap().to_owned(), good.replace("server.crt", "stranger.crt"), elsewhere];
+    for address in untrusted {
+        let refused = unencrypted(&address).await;
+        assert!(refused.contains("not trusted"), "{address}: {refused}");
+    }
+    let refused = refusal(&good.replace("server.crt", "no_such.crt")).await;
+    assert!(refused.contains("certificate file"), "{refused}");
+}
+
+async fn unencrypted(address: &str) -> String {
+    let refused = refusal(address).await;
+    assert!(refused.contains("no encrypted connection"), "{refused}");
+    refused
+}
+
+/// Why no connection comes about; the password is not part of it.
+async fn refusal(address: &str) -> String {
+    let address = address.replacen('@', ":canary@", 1);
+    let error = MysqlStore::connect(&address, StoreOptions::default()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let shown = format!("{error} {error:?}");
+    assert!(!shown.contains("canary"), "{shown}");
+    shown
 }

@@ -88,7 +88,7 @@ impl<R: Route> Harness for PostgresHarness<R> {
     const ISOLATION_LEVELS: &'static [&'static str] = &["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
 
     async fn start(options: StoreOptions) -> Self {
-        let naming = Naming::new(format!("t_{}", &Uuid::new_v4().simple().to_string()[..16]), "outbox").unwrap();
+        let naming = fresh_naming();
         let pool = pool(&Direct::url()).await;
         let options = StoreOptions { naming: naming.clone(), ..options };
         let store = R::open(self::pool(&R::url()).await, options).await.unwrap();
@@ -242,9 +242,19 @@ impl<R: Route> Harness for PostgresHarness<R> {
     }
 }
 
+/// Names that no other test has.
+pub(crate) fn fresh_naming() -> Naming {
+    Naming::new(format!("t_{}", &Uuid::new_v4().simple().to_string()[..16]), "outbox").unwrap()
+}
+
 /// A small pool: many tests share one server.
 pub(crate) async fn pool(url: &str) -> PgPool {
     PgPoolOptions::new().max_connections(6).acquire_timeout(Duration::from_secs(30)).connect(url).await.unwrap()
+}
+
+/// A server that takes encrypted connections only; the address demands them, and names the root of its certificate.
+pub(crate) fn encrypted_url() -> String {
+    url("PILLARBOX_TEST_POSTGRES_TLS_URL")
 }
 
 fn url(variable: &str) -> String {

@@ -12,11 +12,11 @@ use pillarbox_core::{
     Transactional, Verdict,
 };
 use pillarbox_postgres::PostgresStore;
-use pillarbox_testing::{Harness, run};
+use pillarbox_testing::{Harness, run, use_everything};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{AssertSqlSafe, Connection, Row};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
 
-use crate::harness::{Direct, Pooler, PostgresHarness, Route, pool};
+use crate::harness::{Direct, Pooler, PostgresHarness, Route, encrypted_url, fresh_naming, pool};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -560,4 +560,82 @@ fn a_detached_handle_has_few_connections() {
         let count = "SELECT count(*) FROM pg_stat_activity WHERE application_name = '{schema}'";
         assert!((2..=3).contains(&harness.number(count).await));
     });
+}
+
+/// OBX-107, IBX-128, H63: by an address that demands encryption, everything works, and the server says of every connection
+/// that it is encrypted: those of the pool, of a transaction, of a detached handle, and the one that listens.
+#[test]
+fn an_address_that_demands_encryption_gets_nothing_else() {
+    run(|| async {
+        let naming = fresh_naming();
+        let address = format!("{}&application_name={}", encrypted_url(), naming.schema());
+        let options = StoreOptions { naming: naming.clone(), ..always_everything() };
+        let store = PostgresStore::connect(&address, options).await.unwrap();
+        use_everything(&store).await.unwrap();
+        let detached = store.detached().await.unwrap();
+        detached.claim(claim(1)).await.unwrap();
+        let mut subscription = store.listen().await.unwrap().unwrap();
+        let mut tx = store.begin().await.unwrap();
+        let connections = "
+            SELECT count(*) FILTER (WHERE ssl), count(*) FILTER (WHERE ssl AND query LIKE 'LISTEN%'), count(*)
+            FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE application_name = $1";
+        let row = sqlx::query(connections).bind(naming.schema().as_str()).fetch_one(tx.connection()).await.unwrap();
+        let (encrypted, listening, all): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
+        assert!(encrypted >= 3 && listening >= 1, "{encrypted} encrypted, {listening} of them listen");
+        assert_eq!(encrypted, all);
+        tx.commit().await.unwrap();
+        store.wake_others().await.unwrap();
+        subscription.next().await.unwrap();
+    });
+}
+
+/// OBX-107, IBX-128, H63: a server that offers no encryption is refused by an address that demands it.
+#[test]
+fn nothing_falls_back_to_plain_text() {
+    run(|| async {
+        let plain = Pooler::url();
+        PgConnection::connect(&format!("{plain}?sslmode=prefer")).await.unwrap().close().await.unwrap();
+        for mode in ["require", "verify-ca", "verify-full"] {
+            let refused = unencrypted(&format!("{plain}?sslmode={mode}")).await;
+            assert!(refused.contains("server offers none"), "{mode}: {refused}");
+        }
+    });
+}
+
+/// OBX-107, IBX-128, H63: a certificate that the given root did not sign, or that is another host's, is refused.
+#[test]
+fn a_certificate_that_is_not_trusted_is_refused() {
+    run(|| async {
+        let good = encrypted_url();
+        let elsewhere = good.replace("127.0.0.1", "0.0.0.0");
+        let name_unchecked = elsewhere.replace("verify-full", "verify-ca");
+        PgConnection::connect(&name_unchecked).await.unwrap().close().await.unwrap();
+        let untrusted = [
+            good.split("&sslrootcert").next().unwrap().to_owned(),
+            good.replace("server.crt", "stranger.crt"),
+            elsewhere,
+        ];
+        for address in untrusted {
+            let refused = unencrypted(&address).await;
+            assert!(refused.contains("not trusted"), "{address}: {refused}");
+        }
+        let refused = refusal(&good.replace("server.crt", "no_such.crt")).await;
+        assert!(refused.contains("certificate file"), "{refused}");
+    });
+}
+
+async fn unencrypted(address: &str) -> String {
+    let refused = refusal(address).await;
+    assert!(refused.contains("no encrypted connection"), "{refused}");
+    refused
+}
+
+/// Why no connection comes about; the password is not part of it.
+async fn refusal(address: &str) -> String {
+    let address = format!("{address}&password=canary");
+    let error = PostgresStore::connect(&address, StoreOptions::default()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let shown = format!("{error} {error:?}");
+    assert!(!shown.contains("canary"), "{shown}");
+    shown
 }

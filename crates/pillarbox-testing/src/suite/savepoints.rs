@@ -180,18 +180,21 @@ pub async fn a_spoiled_transaction_is_mended_by_its_savepoint_or_lost<H: Harness
     }
 }
 
-/// After a given-up transaction no new savepoint pretends that all is well. H9, H10, H11.
+/// After a given-up transaction no new savepoint pretends that all is well, whatever becomes of it. H9, H10, H11.
 pub async fn a_savepoint_mends_nothing_that_came_before_it<H: Harness>() {
     let h = start::<H>().await;
-    for is_released in [true, false] {
+    for end in [Some(Release(1)), Some(RollBack(1)), None] {
         let mut tx = begin(&h).await;
-        let before = add(&h, &mut tx).await;
+        let (before, after) = (add(&h, &mut tx).await, messages(1));
         h.spoil(&mut tx).await;
         let _ = tx.savepoint(Set(1)).await;
-        let _ = tx.savepoint(if is_released { Release(1) } else { RollBack(1) }).await;
+        tx.enqueue(h.store(), Enqueue::pending(&after)).await.expect_err("it is spoiled");
+        if let Some(end) = end {
+            let _ = tx.savepoint(end).await;
+        }
         let ended = tx.commit().await;
-        assert!(matches!(ended, Err(CommitError::RolledBack(_))), "{ended:?}");
-        assert_eq!(found(&h, &[before]).await, [false]);
+        assert!(matches!(ended, Err(CommitError::RolledBack(_))), "{end:?}: {ended:?}");
+        assert_eq!(found(&h, &[before, after[0].id()]).await, [false; 2], "{end:?}");
         assert_eq!(h.business_row_count().await, 0);
     }
 }

@@ -82,7 +82,7 @@ async fn shard<H: Harness>(shard: u64) {
     }
 }
 
-/// The walks that a shard takes; those of the inbox have fewer shards, which take the first seeds.
+/// The walks that a shard takes. The inbox has the first four shards only.
 pub(super) fn seeds(shard: u64) -> Vec<u64> {
     match setting("PILLARBOX_WALK_SEED") {
         Some(seed) => Some(seed).filter(|seed| shard_of(*seed) == shard).into_iter().collect(),

@@ -404,6 +404,6 @@ async fn serializable_handlers_count_right() {
         .fetch_one(outbox.store().pool())
         .await
         .unwrap();
-    assert_eq!(counted, COUNT as i64);
+    assert_eq!(counted, i64::try_from(COUNT).unwrap());
     assert_eq!(outbox.store().overview().await.unwrap().total().dead, 0);
 }
