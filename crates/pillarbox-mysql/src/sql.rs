@@ -88,6 +88,7 @@ macro_rules! inbox_statements {
 inbox_statements!(
     see,
     register,
+    register_new,
     find,
     mismatches,
     hold_live,

@@ -5,4 +5,3 @@ VALUES (
     $1, $2, $3, CASE WHEN $6 = 'pillarbox.inbox' THEN 'done' END, statement_timestamp(), statement_timestamp(),
     statement_timestamp(), $4, $5)
 ON CONFLICT (source, source_id) DO NOTHING
-RETURNING true

@@ -71,12 +71,14 @@ impl MysqlInbox {
             Taking::Done(held) => (InboxState::Done, Fence::new(), None, held),
             Taking::Lease(lease) => (InboxState::Processing, lease.fence(), Some(lease), None),
         };
-        let inner = &self.queue.inner;
-        let statement = guard_first(inner, tx, &self.sql.register, NULL_OUTSIDE).await.map_err(store_error)?;
-        let address = inner.pool.connect_options();
-        inner.spares.prepare(&address, tx, &statement).await.map_err(store_error)?;
+        // Most messages are consumed when they come for the first time, without a lease.
+        if let Taking::Done(None) = taking
+            && self.take_new(tx, receipt).await?
+        {
+            return Ok(Admission { registered: Registered::New, is_mismatch: false });
+        }
         let content = receipt.get_hash();
-        let taken = sqlx::query(AssertSqlSafe(statement))
+        let taken = sqlx::query(AssertSqlSafe(self.guarded(tx, &self.sql.register).await?))
             .bind(receipt.source().as_bytes())
             .bind(receipt.message_id().as_bytes())
             .bind(MessageId::new().as_uuid())
@@ -104,6 +106,27 @@ impl MysqlInbox {
         let registered = Registered::of(get::<i64>(&row, 8)? == fence.as_i64(), standing(&row)?);
         let is_mismatch = content.zip(first).is_some_and(|(hash, first)| hash.contradicts(&first));
         Ok(Admission { registered, is_mismatch })
+    }
+
+    /// Makes a message done that is not known; whether it was not.
+    async fn take_new(&self, tx: &mut MySqlConnection, receipt: &Receipt) -> Result<bool, StoreError> {
+        let content = receipt.get_hash();
+        let taken = sqlx::query(AssertSqlSafe(self.guarded(tx, &self.sql.register_new).await?))
+            .bind(receipt.source().as_bytes())
+            .bind(receipt.message_id().as_bytes())
+            .bind(MessageId::new().as_uuid())
+            .bind(content.map(|hash| hash.algorithm().as_bytes()))
+            .bind(content.map(ContentHash::bytes))
+            .execute(tx);
+        Ok(taken.await.map_err(store_error)?.rows_affected() == 1)
+    }
+
+    /// A statement that fails outside a transaction, prepared so that dropping the future does no harm.
+    async fn guarded(&self, tx: &mut MySqlConnection, statement: &str) -> Result<String, StoreError> {
+        let inner = &self.queue.inner;
+        let statement = guard_first(inner, tx, statement, NULL_OUTSIDE).await.map_err(store_error)?;
+        inner.spares.prepare(&inner.pool.connect_options(), tx, &statement).await.map_err(store_error)?;
+        Ok(statement)
     }
 
     pub(super) async fn release_within(

@@ -177,17 +177,15 @@ impl PostgresInbox {
     /// Makes a message done that is not known; whether it was not.
     async fn take_new(&self, tx: &mut PgConnection, receipt: &Receipt) -> Result<bool, StoreError> {
         let hash = receipt.get_hash();
-        let rows = self
-            .run(tx, &self.sql.register_new, |query| {
-                query
-                    .bind(receipt.source().to_owned())
-                    .bind(receipt.message_id().to_owned())
-                    .bind(MessageId::new().as_uuid())
-                    .bind(hash.map(|hash| hash.algorithm().to_owned()))
-                    .bind(hash.map(|hash| hash.bytes().to_vec()))
-            })
-            .await?;
-        Ok(!rows.is_empty())
+        let query = self.queue.query(&self.sql.register_new, |query| {
+            query
+                .bind(receipt.source().to_owned())
+                .bind(receipt.message_id().to_owned())
+                .bind(MessageId::new().as_uuid())
+                .bind(hash.map(|hash| hash.algorithm().to_owned()))
+                .bind(hash.map(|hash| hash.bytes().to_vec()))
+        });
+        Ok(query.execute(tx).await.map_err(store_error)?.rows_affected() == 1)
     }
 
     /// Looks and decides, again when a worker was faster than what was decided.

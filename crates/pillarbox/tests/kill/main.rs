@@ -258,3 +258,5 @@ macro_rules! scenarios {
 scenarios! { sqlite: Sqlite, }
 #[cfg(feature = "postgres")]
 scenarios! { postgres: Postgres, }
+#[cfg(feature = "mysql")]
+scenarios! { mysql: Mysql, }
