@@ -53,7 +53,7 @@ pub async fn an_ack_that_is_rolled_back_leaves_the_message_held<H: Harness>() {
 }
 
 /// A zombie whose message was taken over or reaped is told so in its transaction, and its effects vanish with it.
-/// BUS-03, H4, H22.
+/// BUS-03, H4, H22, H25.
 pub async fn a_zombie_is_told_in_its_transaction<H: Harness>() {
     let h = start::<H>().await;
     let zombie = OwnerToken::new();

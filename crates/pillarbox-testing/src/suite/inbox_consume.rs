@@ -161,7 +161,7 @@ pub async fn a_lease_keeps_other_consumers_away<H: Harness>() {
     assert_eq!(take_lease(&inbox, &two, other).await, Registered::New);
 }
 
-/// A zombie whose lease was taken over registers nothing. IBX-033, IBX-045.
+/// A zombie whose lease was taken over, as after a jump of the clock, registers nothing. IBX-033, IBX-045, H25.
 pub async fn a_zombie_consumer_registers_nothing<H: Harness>() {
     let h = start::<H>().await;
     let inbox = h.inbox().await;
