@@ -223,16 +223,23 @@ pub async fn a_commit_after_an_enqueue_cut_short_tells_the_truth<H: Harness>() {
     let h = start::<H>().await;
     let mut committed = 0;
     for place in POLLS {
-        let batch = messages(10);
-        let mut tx = begin(&h).await;
-        h.write_row_on(&mut tx).await;
-        cut_at(place, tx.enqueue(h.store(), Enqueue::pending(&batch))).await;
-        match tx.commit().await {
-            Ok(()) => committed += 1,
-            Err(CommitError::RolledBack(_)) => assert_never_stored(&h, &batch).await,
-            Err(other) => panic!("the commit was sent on a broken connection: {other}"),
+        // The larger one takes several statements where a statement has a limit.
+        for size in [10, 1_250] {
+            let batch = messages(size);
+            let mut tx = begin(&h).await;
+            h.write_row_on(&mut tx).await;
+            cut_at(place, tx.enqueue(h.store(), Enqueue::pending(&batch))).await;
+            match tx.commit().await {
+                Ok(()) => {
+                    committed += 1;
+                    let ends = [find(h.store(), batch[0].id()).await, find(h.store(), batch[size - 1].id()).await];
+                    assert_eq!(ends[0].is_some(), ends[1].is_some(), "all of a batch, or nothing");
+                }
+                Err(CommitError::RolledBack(_)) => assert_never_stored(&h, &batch).await,
+                Err(other) => panic!("the commit was sent on a broken connection: {other}"),
+            }
+            assert_eq!(h.business_row_count().await, committed);
         }
-        assert_eq!(h.business_row_count().await, committed);
     }
     assert_in_order(&h).await;
 }

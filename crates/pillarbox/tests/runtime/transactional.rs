@@ -333,6 +333,33 @@ async fn a_transaction_that_will_not_be_there_is_refused() {
     }
 }
 
+/// H20, H30: a commit whose end nobody hears of spends an attempt, so that it is not repeated for ever; if it was stored after
+/// all, the message is done and had its effect once.
+#[tokio::test]
+async fn a_commit_that_is_never_answered_is_not_repeated_for_ever() {
+    for is_stored in [false, true] {
+        let outbox = memory();
+        let id = outbox.enqueue_now(Message::new("order", "1")).await.unwrap().message_id;
+        let runtime = builder(&outbox)
+            .on_topic("order", move |mut tx: InTx<pillarbox_testing::MemoryStore>| async move {
+                tx.enqueue(effect()).await?;
+                tx.conn().lose_answer(is_stored);
+                Ok(())
+            })
+            .start()
+            .await
+            .unwrap();
+        let end = if is_stored { Stand::Done } else { Stand::Dead };
+        while stored(&outbox, id).await.unwrap().state != end {
+            runtime.poll_once().await.unwrap();
+            runtime.idle().await;
+        }
+        let attempts = if is_stored { 1 } else { 3 };
+        assert_eq!(runtime.stats().started_count, attempts);
+        assert_eq!(effects(outbox.store()).await, u64::from(is_stored));
+    }
+}
+
 /// The database is chosen by its address, and handlers take its transactions all the same.
 #[tokio::test]
 async fn an_outbox_by_address_has_transactions_for_handlers() {
