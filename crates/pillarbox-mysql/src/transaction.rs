@@ -5,7 +5,7 @@ use std::future::Future;
 
 use pillarbox_core::lasting::Lasting;
 use pillarbox_core::lease::Lease;
-use pillarbox_core::store::{BoxFuture, CONFLICT_RETRIES_MAX, Enqueue, Enqueued, GuardPlan, Settlement};
+use pillarbox_core::store::{BoxFuture, Enqueue, Enqueued, GuardPlan, Settlement};
 use pillarbox_core::transaction::Wholeness;
 use pillarbox_core::{
     Admission, CommitError, ConsumeIn, EnqueueIn as _, Isolation, OwnerToken, Receipt, Savepoint, Settled, StoreError,
@@ -197,29 +197,20 @@ impl fmt::Debug for MysqlTransaction {
     }
 }
 
-/// Begins on a connection that is in order. When one is not, all that lie idle are put in order.
+/// Begins on a connection that is in order. When one is not, another is put in order and begun on.
 pub(crate) async fn begin_clean(pool: &MySqlPool, begin: &str) -> Result<Transaction<'static, MySql>, StoreError> {
-    let mut tries = 0;
-    loop {
-        match pool.begin_with(AssertSqlSafe(begin)).await {
-            Err(error) if is_dirty_connection(&error) && tries < CONFLICT_RETRIES_MAX => {
-                tries += 1;
-                roll_back_idle(pool).await.map_err(store_error)?;
-            }
-            begun => return begun.map_err(store_error),
-        }
+    match pool.begin_with(AssertSqlSafe(begin)).await {
+        Err(error) if is_dirty_connection(&error) => {}
+        begun => return begun.map_err(store_error),
     }
-}
-
-/// Rolls back what somebody left open. Several at once, or one by one would meet the same connections again and again.
-async fn roll_back_idle(pool: &MySqlPool) -> Result<(), sqlx::Error> {
-    let mut idle = vec![pool.acquire().await?];
-    idle.extend(std::iter::from_fn(|| pool.try_acquire()));
+    let begun = pool.begin_with(AssertSqlSafe(format!("ROLLBACK; {begin}"))).await.map_err(store_error)?;
+    // By now the spoiled one is back in the pool: what somebody left open there must not keep its locks.
+    let mut idle: Vec<_> = std::iter::from_fn(|| pool.try_acquire()).collect();
     for connection in &mut idle {
         // One that is broken is noticed when it goes back to the pool.
         drop(sqlx::raw_sql("ROLLBACK").execute(&mut **connection).await);
     }
-    Ok(())
+    Ok(begun)
 }
 
 /// Runs to the end, also when the caller loses interest.
