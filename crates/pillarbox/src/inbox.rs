@@ -134,14 +134,25 @@ impl<S: WithInbox> Inbox<S> {
         receipt: Receipt,
         handler: impl AsyncFnOnce(&mut Tx<S>) -> Result<T, E>,
     ) -> Result<Consumed<T>, ConsumeError<E>> {
-        self.consume_under(&receipt, None, handler).await
+        receipt.check().map_err(StoreError::from)?;
+        let mut tx = match self.begin_registered(&receipt).await? {
+            Consumed::Done(tx) => tx,
+            Consumed::Duplicate => return Ok(Consumed::Duplicate),
+            Consumed::InProgress => return Ok(Consumed::InProgress),
+        };
+        match handler(&mut tx).await {
+            Ok(answer) => self.committed(tx, answer).await,
+            Err(error) => Err(undone(tx, ConsumeError::Handler(error)).await),
+        }
     }
 
     /// Like [`consume`](Self::consume), for handlers that take long: a lease that is committed beforehand tells others that
-    /// somebody is at it, so that they neither wait nor do the work in vain.
+    /// somebody is at it, so that they neither wait nor do the work in vain. (On SQLite they wait: it has one writer at a time.)
     ///
-    /// A handler that outlives its lease may run beside another one; only one of the two is committed. When this process
-    /// dies, the next delivery has to wait until the lease has run out.
+    /// The record of the message comes last in the transaction, guarded by the lease. A handler that outlives its lease may
+    /// run beside another one, and what it does outside of this database is then done twice; of the two transactions only one is
+    /// committed, and whoever was too late is told what the other has made of it. When this process dies, the next delivery
+    /// has to wait until the lease has run out.
     pub async fn consume_leased<T, E>(
         &self,
         receipt: Receipt,
@@ -154,9 +165,7 @@ impl<S: WithInbox> Inbox<S> {
             Registered::InProgress => return Ok(Consumed::InProgress),
             Registered::New => {}
         }
-        // Its content has been compared.
-        let named = Receipt::new(receipt.source(), receipt.message_id());
-        let consumed = self.consume_under(&named, Some(lease), handler).await;
+        let consumed = self.consume_under(&receipt, lease, handler).await;
         if consumed.is_err() {
             // What is not given back runs out.
             let _ = self.ledger.release(&receipt, lease).await;
@@ -176,7 +185,7 @@ impl<S: WithInbox> Inbox<S> {
     ) -> Result<Consumed<T>, ConsumeError<E>> {
         receipt.check().map_err(StoreError::from)?;
         tx.nested(async |tx: &mut Tx<S>| {
-            let admission = self.ledger.register_under(tx.inner_mut(), &receipt, None).await?;
+            let admission = self.ledger.register(tx.inner_mut(), &receipt).await?;
             match self.telemetry.admitted(&receipt, admission) {
                 Registered::Duplicate => Ok(Consumed::Duplicate),
                 Registered::InProgress => Ok(Consumed::InProgress),
@@ -186,38 +195,40 @@ impl<S: WithInbox> Inbox<S> {
         .await
     }
 
+    /// Handles a message first and registers it afterwards: until then nobody has to wait for this transaction.
     async fn consume_under<T, E>(
         &self,
         receipt: &Receipt,
-        lease: Option<Lease>,
+        lease: Lease,
         handler: impl AsyncFnOnce(&mut Tx<S>) -> Result<T, E>,
     ) -> Result<Consumed<T>, ConsumeError<E>> {
-        receipt.check().map_err(StoreError::from)?;
-        let mut tx = match self.begin_registered(receipt, lease).await? {
-            Consumed::Done(tx) => tx,
-            Consumed::Duplicate => return Ok(Consumed::Duplicate),
-            Consumed::InProgress => return Ok(Consumed::InProgress),
+        let mut tx = self.outbox.begin_at(self.isolation).await?;
+        let answer = match handler(&mut tx).await {
+            Ok(answer) => answer,
+            Err(error) => return Err(undone(tx, ConsumeError::Handler(error)).await),
         };
-        match handler(&mut tx).await {
-            Ok(answer) => {
-                tx.commit().await?;
-                self.telemetry.consumed();
-                Ok(Consumed::Done(answer))
-            }
-            Err(error) => {
-                // A rollback that fails is one all the same: the connection goes with it.
-                let _ = tx.rollback().await;
-                Err(ConsumeError::Handler(error))
-            }
+        // Its content was compared when it was leased.
+        let named = Receipt::new(receipt.source(), receipt.message_id());
+        match self.ledger.register_under(tx.inner_mut(), &named, Some(lease)).await.map(|one| one.registered) {
+            Ok(Registered::New) => self.committed(tx, answer).await,
+            Ok(Registered::Duplicate) => Ok(undone(tx, Consumed::Duplicate).await),
+            Ok(Registered::InProgress) => Ok(undone(tx, Consumed::InProgress).await),
+            Err(error) => Err(undone(tx, error.into()).await),
         }
     }
 
+    async fn committed<T, E>(&self, tx: Tx<S>, answer: T) -> Result<Consumed<T>, ConsumeError<E>> {
+        tx.commit().await?;
+        self.telemetry.consumed();
+        Ok(Consumed::Done(answer))
+    }
+
     /// A transaction in which the receipt is registered; begun again when the database says that another was faster.
-    async fn begin_registered(&self, receipt: &Receipt, lease: Option<Lease>) -> Result<Consumed<Tx<S>>, StoreError> {
+    async fn begin_registered(&self, receipt: &Receipt) -> Result<Consumed<Tx<S>>, StoreError> {
         let mut tries = 0;
         loop {
             let mut tx = self.outbox.begin_at(self.isolation).await?;
-            let registered = self.ledger.register_under(tx.inner_mut(), receipt, lease).await;
+            let registered = self.ledger.register(tx.inner_mut(), receipt).await;
             let known = match registered.map(|admission| self.telemetry.admitted(receipt, admission)) {
                 Ok(Registered::New) => return Ok(Consumed::Done(tx)),
                 Ok(Registered::Duplicate) => Consumed::Duplicate,
@@ -250,6 +261,12 @@ impl<S: WithInbox> Inbox<S> {
     pub fn runtime(&self) -> RuntimeBuilder {
         Runtime::builder_of(&self.hub)
     }
+}
+
+/// Rolls back, and gives the answer. A rollback that fails is one all the same: the connection goes with it.
+async fn undone<S: WithInbox, A>(tx: Tx<S>, answer: A) -> A {
+    let _ = tx.rollback().await;
+    answer
 }
 
 /// Deliveries are stored, and the handlers of this process are woken.

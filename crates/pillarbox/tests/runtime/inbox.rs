@@ -7,6 +7,7 @@ use pillarbox::prelude::{Consumed, Context, InboxStore, Incoming, Message, Outbo
 use pillarbox::{ConsumeError, Tx, WithInbox};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use super::acceptance::{Backend, on_every_backend, outbox};
 
@@ -85,6 +86,32 @@ async fn a_lease_tells_others_that_somebody_is_at_it<B: Backend>() {
     assert_eq!(effects(outbox.store()).await, 1);
 }
 
+/// IBX-078, H14: nobody waits for a consumer that holds a lease. When it has outlived the lease, another one may take the message
+/// over, and its own transaction is rolled back on its fence.
+async fn nobody_waits_for_a_leased_consumer<B: Backend>() {
+    let (outbox, _folder) = outbox::<B>().await;
+    let inbox = outbox.inbox().await.unwrap();
+    let others = inbox.clone();
+    let consumed = inbox.consume_leased(receipt(), LEASE, async |tx| {
+        assert_eq!(others.consume_leased(receipt(), LEASE, effect).await.unwrap(), Consumed::InProgress);
+        assert_eq!(others.consume(receipt(), effect).await.unwrap(), Consumed::InProgress);
+        effect(tx).await
+    });
+    assert_eq!(timeout(LEASE, consumed).await.expect("nobody waits").unwrap(), Consumed::Done(7));
+    assert_eq!(effects(outbox.store()).await, 1);
+
+    let other = || Receipt::new("stripe", "evt_2");
+    let outlived = inbox.consume_leased(other(), Duration::from_millis(1), async |tx| {
+        effect(tx).await?;
+        while others.consume(other(), effect).await.unwrap() != Consumed::Done(7) {
+            tokio::task::yield_now().await;
+        }
+        Ok::<_, pillarbox::StoreError>(7)
+    });
+    assert_eq!(timeout(LEASE, outlived).await.expect("nobody waits").unwrap(), Consumed::Duplicate);
+    assert_eq!(effects(outbox.store()).await, 2, "the zombie's effect is gone");
+}
+
 /// IBX-073, IBX-076: what was received goes to a handler, which sees who sent it; the same delivery again does not.
 async fn a_received_message_is_handled_once<B: Backend>() {
     let (outbox, _folder) = outbox::<B>().await;
@@ -159,4 +186,26 @@ on_every_backend! {
     a_received_message_is_handled_once
     a_consumed_duplicate_is_remembered
     a_senseless_receipt_is_refused
+}
+
+/// Not on SQLite, which has one writer at a time.
+mod beside_an_open_transaction {
+    use crate::acceptance;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn in_memory() {
+        super::nobody_waits_for_a_leased_consumer::<acceptance::Memory>().await;
+    }
+
+    #[cfg(feature = "postgres")]
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn on_postgres() {
+        super::nobody_waits_for_a_leased_consumer::<acceptance::Postgres>().await;
+    }
+
+    #[cfg(feature = "mysql")]
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn on_mysql() {
+        super::nobody_waits_for_a_leased_consumer::<acceptance::Mysql>().await;
+    }
 }
