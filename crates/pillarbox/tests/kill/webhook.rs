@@ -13,6 +13,7 @@ use pillarbox::inbox::{Inbox, InboxState};
 use pillarbox::outbox::State;
 use pillarbox::prelude::*;
 use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
 use tokio::sync::mpsc;
@@ -24,11 +25,17 @@ use super::{Backend, PATIENCE, POLL, Place, fresh_place};
 use receiver::{Desk, EFFECT, LISTENING, RECEIVER};
 use senders::{Delivery, Senders};
 
-const KILLS: u32 = 50;
+/// Kills between the moment that a delivery is found good and its commit.
+const KILLS_BEFORE_COMMIT: u32 = 50;
 
-/// Where a receiver stands still for every second kill: on the way to its commit, and on the way back from it.
-const POINTS: [Point; 5] =
-    [Point::Accepting, Point::InTransaction, Point::Unanswered, Point::InHandler, Point::BeforeSettle];
+/// Kills at any other moment.
+const KILLS_ELSEWHERE: u32 = 24;
+
+/// Where a receiver stands still on the way to its commit.
+const BEFORE_COMMIT: [Point; 2] = [Point::Accepting, Point::InTransaction];
+
+/// Where it stands still on the way back from it, and behind it.
+const ELSEWHERE: [Point; 3] = [Point::Unanswered, Point::InHandler, Point::BeforeSettle];
 
 /// When a receiver is killed.
 #[derive(Debug)]
@@ -42,13 +49,17 @@ enum Moment {
 }
 
 impl Moment {
-    fn of_kill(number: u32, dice: &mut StdRng) -> Self {
-        let point = POINTS[(number / 2) as usize % POINTS.len()];
-        match number % 4 {
-            0 | 2 => Self::Reached(point, dice.random_range(0..6)),
-            1 => Self::Sent(dice.random_range(1..24)),
-            _ => Self::Answered(dice.random_range(0..16)),
-        }
+    /// All of them, those on the way to a commit mixed with the others.
+    fn of_all_kills(dice: &mut StdRng) -> Vec<Self> {
+        let mut reached = |points: &[Point], number: u32| {
+            Self::Reached(points[number as usize % points.len()], dice.random_range(0..6))
+        };
+        let mut moments: Vec<_> = (0..KILLS_BEFORE_COMMIT).map(|number| reached(&BEFORE_COMMIT, number)).collect();
+        moments.extend((0..KILLS_ELSEWHERE / 3).map(|number| reached(&ELSEWHERE, number)));
+        moments.extend((0..KILLS_ELSEWHERE / 3).map(|_| Self::Sent(dice.random_range(1..24))));
+        moments.extend((0..KILLS_ELSEWHERE / 3).map(|_| Self::Answered(dice.random_range(0..16))));
+        moments.shuffle(dice);
+        moments
     }
 
     /// The point as the receiver is told of it.
@@ -140,8 +151,7 @@ async fn state_of<S: WithInbox>(inbox: &Inbox<S>, delivery: Delivery) -> Option<
 async fn a_receiver_that_is_killed_answers_nothing_that_it_has_not_stored<B: Backend>() {
     let siege = Siege::<B>::new(58).await;
     let mut dice = StdRng::seed_from_u64(58);
-    for number in 0..KILLS {
-        let moment = Moment::of_kill(number, &mut dice);
+    for (number, moment) in Moment::of_all_kills(&mut dice).into_iter().enumerate() {
         let killed = format!("kill {number}: {moment:?}");
         let answered = timeout(PATIENCE, siege.kill_at(moment)).await.expect(&killed);
         for delivery in answered {
