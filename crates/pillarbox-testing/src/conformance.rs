@@ -216,6 +216,7 @@ macro_rules! conformance {
             }
             inbox_queue {
                 a_claim_hands_out_received_messages,
+                a_renewed_lease_keeps_a_received_message,
                 a_claim_needs_lease_limit_and_owner,
                 an_acked_message_is_processed,
                 an_abandoned_message_comes_again,

@@ -34,6 +34,22 @@ pub async fn a_claim_hands_out_received_messages<H: Harness>() {
     assert!(claim(h.store(), owner, 10).await.is_empty(), "the outbox has none of them");
 }
 
+/// A renewed lease keeps a received message for as long as was asked for. IBX-033.
+pub async fn a_renewed_lease_keeps_a_received_message<H: Harness>() {
+    let h = start::<H>().await;
+    let inbox = h.inbox().await;
+    let queue = inbox.queue();
+    let owner = OwnerToken::new();
+    receive(&inbox, incoming("1", "")).await;
+    let held = claim(&*queue, owner, 1).await[0].held;
+    let renew = queue.renew(owner, &[held], 2 * HOUR).await.expect("a lease can be renewed");
+    assert_eq!(renew, [Settled::Applied]);
+    h.advance(HOUR).await;
+    assert!(claim(&*queue, OwnerToken::new(), 1).await.is_empty(), "it is still held");
+    h.advance(2 * HOUR).await;
+    assert_eq!(claim(&*queue, OwnerToken::new(), 1).await.len(), 1);
+}
+
 /// A claim needs a lease, a limit and an owner that is somebody. IBX-040, IBX-041, IBX-043, IBX-130.
 pub async fn a_claim_needs_lease_limit_and_owner<H: Harness>() {
     let h = start::<H>().await;

@@ -2,7 +2,29 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+/// Runs scenarios on every backend, in a module each.
+macro_rules! on_every_backend {
+    ($($scenario:ident)*) => {
+        on_every_backend! { @ sqlite Sqlite, $($scenario)* }
+        #[cfg(feature = "postgres")]
+        on_every_backend! { @ postgres Postgres, $($scenario)* }
+        #[cfg(feature = "mysql")]
+        on_every_backend! { @ mysql Mysql, $($scenario)* }
+    };
+    (@ $module:ident $backend:ident, $($scenario:ident)*) => {
+        mod $module {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $scenario() {
+                    super::$scenario::<crate::$backend>().await;
+                }
+            )*
+        }
+    };
+}
+
 mod halting;
+mod intake;
 mod transactional;
 #[cfg(feature = "webhook")]
 mod webhook;
@@ -232,31 +254,11 @@ async fn messages_of_a_shutdown_that_was_killed_are_taken_over<B: Backend>() {
     scene.all_are_done(COUNT, 2, 1).await;
 }
 
-macro_rules! scenarios {
-    ($($module:ident: $backend:ident,)*) => {$(
-        mod $module {
-            use super::*;
-
-            scenarios!(@ $backend
-                messages_that_were_only_claimed_are_taken_over
-                a_message_whose_handler_was_killed_is_handled_again
-                a_message_that_was_handled_but_not_settled_is_handled_again
-                a_message_that_was_settled_is_not_handled_again
-                messages_committed_but_not_handed_over_are_taken_over
-                messages_of_a_shutdown_that_was_killed_are_taken_over
-            );
-        }
-    )*};
-    (@ $backend:ident $($scenario:ident)*) => {$(
-        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn $scenario() {
-            super::$scenario::<$backend>().await;
-        }
-    )*};
+on_every_backend! {
+    messages_that_were_only_claimed_are_taken_over
+    a_message_whose_handler_was_killed_is_handled_again
+    a_message_that_was_handled_but_not_settled_is_handled_again
+    a_message_that_was_settled_is_not_handled_again
+    messages_committed_but_not_handed_over_are_taken_over
+    messages_of_a_shutdown_that_was_killed_are_taken_over
 }
-
-scenarios! { sqlite: Sqlite, }
-#[cfg(feature = "postgres")]
-scenarios! { postgres: Postgres, }
-#[cfg(feature = "mysql")]
-scenarios! { mysql: Mysql, }

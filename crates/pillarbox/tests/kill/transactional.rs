@@ -76,26 +76,12 @@ async fn list<S: OutboxAdmin>(outbox: &Outbox<S>, state: State, topic: &str) -> 
     of_topic.map(|stored| String::from_utf8(stored.message.unwrap().payload().to_vec()).unwrap()).collect()
 }
 
-macro_rules! kills {
-    ($($module:ident: $backend:ident,)*) => {$(
-        mod $module {
-            use crate::halting::Point;
-
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn before_the_commit() {
-                super::every_effect_is_single_after_a_kill::<crate::$backend>(Point::AfterSettle).await;
-            }
-
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn after_the_commit() {
-                super::every_effect_is_single_after_a_kill::<crate::$backend>(Point::Committed).await;
-            }
-        }
-    )*};
+async fn before_the_commit<B: Backend>() {
+    every_effect_is_single_after_a_kill::<B>(Point::AfterSettle).await;
 }
 
-kills! { sqlite: Sqlite, }
-#[cfg(feature = "postgres")]
-kills! { postgres: Postgres, }
-#[cfg(feature = "mysql")]
-kills! { mysql: Mysql, }
+async fn after_the_commit<B: Backend>() {
+    every_effect_is_single_after_a_kill::<B>(Point::Committed).await;
+}
+
+on_every_backend! { before_the_commit after_the_commit }

@@ -170,22 +170,4 @@ async fn a_receiver_that_is_killed_answers_nothing_that_it_has_not_stored<B: Bac
     assert_eq!(siege.effects().await, deliveries.into_iter().map(|delivery| (delivery, 1)).collect());
 }
 
-macro_rules! on_every_backend {
-    ($($(#[$gate:meta])? $module:ident: $backend:ident,)*) => {$(
-        $(#[$gate])?
-        mod $module {
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn a_receiver_that_is_killed_answers_nothing_that_it_has_not_stored() {
-                super::a_receiver_that_is_killed_answers_nothing_that_it_has_not_stored::<crate::$backend>().await;
-            }
-        }
-    )*};
-}
-
-on_every_backend! {
-    sqlite: Sqlite,
-    #[cfg(feature = "postgres")]
-    postgres: Postgres,
-    #[cfg(feature = "mysql")]
-    mysql: Mysql,
-}
+on_every_backend! { a_receiver_that_is_killed_answers_nothing_that_it_has_not_stored }
