@@ -3,7 +3,7 @@
 use crate::error::StoreError;
 use crate::id::OwnerToken;
 use crate::outbox::Settled;
-use crate::store::{BoxFuture, Enqueue, Enqueued, OutboxStore, Settlement};
+use crate::store::{BoxFuture, Enqueue, Enqueued, GuardPlan, OutboxStore, Settlement};
 
 /// A store that begins transactions on its own database for its user.
 ///
@@ -80,7 +80,7 @@ impl Savepoint {
 ///
 /// It is ended by [`commit`](Self::commit), [`rollback`](Self::rollback) or a drop. Whoever ends it by a statement on its
 /// connection instead gets an error from the commit, whatever that statement did.
-pub trait StoreTransaction<S>: Send + 'static {
+pub trait StoreTransaction<S: OutboxStore>: Send + 'static {
     /// The driver's connection.
     type Connection: Send;
 
@@ -92,6 +92,21 @@ pub trait StoreTransaction<S>: Send + 'static {
     /// After an error of the database, or when the future is dropped half-way, the transaction can only be rolled back, as a
     /// whole or to a savepoint: a part of a batch is never committed. A message that is refused by the checks does no harm.
     fn enqueue<'a>(
+        &'a mut self,
+        store: &'a S,
+        enqueue: Enqueue<'a>,
+    ) -> BoxFuture<'a, Result<Vec<Enqueued>, StoreError>> {
+        Box::pin(async move {
+            store.options().limits.check(enqueue.messages())?;
+            if enqueue.messages().is_empty() {
+                return Ok(Vec::new());
+            }
+            self.enqueue_checked(store, enqueue).await
+        })
+    }
+
+    /// As [`enqueue`](Self::enqueue), for messages that were checked already, and of which there is at least one.
+    fn enqueue_checked<'a>(
         &'a mut self,
         store: &'a S,
         enqueue: Enqueue<'a>,
@@ -109,6 +124,22 @@ pub trait StoreTransaction<S>: Send + 'static {
         store: &'a S,
         owner: OwnerToken,
         settlements: &'a [Settlement],
+    ) -> BoxFuture<'a, Result<Vec<Settled>, StoreError>> {
+        Box::pin(async move {
+            let plan = GuardPlan::new(settlements, |settlement| settlement.held)?;
+            if plan.is_empty() {
+                return Ok(Vec::new());
+            }
+            self.settle_planned(store, owner, &plan).await
+        })
+    }
+
+    /// As [`settle`](Self::settle), for a plan that is not empty.
+    fn settle_planned<'a>(
+        &'a mut self,
+        store: &'a S,
+        owner: OwnerToken,
+        plan: &'a GuardPlan<'a, Settlement>,
     ) -> BoxFuture<'a, Result<Vec<Settled>, StoreError>>;
 
     /// Sets, releases or rolls back to a savepoint.

@@ -5,10 +5,10 @@ use std::future::Future;
 
 use pillarbox_core::lasting::Lasting;
 use pillarbox_core::lease::Lease;
-use pillarbox_core::store::{BoxFuture, Enqueue, Enqueued, GuardPlan, Settlement};
+use pillarbox_core::store::{BoxFuture, Enqueue, Enqueued, GuardPlan, OpenTransaction as _, Settlement};
 use pillarbox_core::transaction::Wholeness;
 use pillarbox_core::{
-    Admission, CommitError, ConsumeIn, EnqueueIn as _, Isolation, OwnerToken, Receipt, Savepoint, Settled, StoreError,
+    Admission, CommitError, ConsumeIn, Isolation, OwnerToken, Receipt, Savepoint, Settled, StoreError,
     StoreTransaction, Transactional, WorkId,
 };
 use sqlx::mysql::MySqlPool;
@@ -64,38 +64,30 @@ impl StoreTransaction<MysqlStore> for MysqlTransaction {
         &mut self.tx
     }
 
-    fn enqueue<'a>(
+    fn enqueue_checked<'a>(
         &'a mut self,
         store: &'a MysqlStore,
         enqueue: Enqueue<'a>,
     ) -> BoxFuture<'a, Result<Vec<Enqueued>, StoreError>> {
         Box::pin(async move {
-            store.inner.options.limits.check(enqueue.messages())?;
-            if enqueue.messages().is_empty() {
-                return Ok(Vec::new());
-            }
             let before = self.whole;
             self.whole = before.opened();
-            let enqueued = store.enqueue_in(&mut self.tx, enqueue).await?;
+            let enqueued = (&mut self.tx).enqueue_on(store, enqueue).await?;
             self.whole = before.proven(true);
             Ok(enqueued)
         })
     }
 
-    fn settle<'a>(
+    fn settle_planned<'a>(
         &'a mut self,
         store: &'a MysqlStore,
         owner: OwnerToken,
-        settlements: &'a [Settlement],
+        plan: &'a GuardPlan<'a, Settlement>,
     ) -> BoxFuture<'a, Result<Vec<Settled>, StoreError>> {
         Box::pin(async move {
-            let plan = GuardPlan::new(settlements, |settlement| settlement.held)?;
-            if plan.is_empty() {
-                return Ok(Vec::new());
-            }
             let before = self.whole;
             self.whole = before.opened();
-            let settled = store.settle_on(&mut self.tx, owner, &plan).await?;
+            let settled = store.settle_on(&mut self.tx, owner, plan).await?;
             self.whole = before.proven(true);
             self.given_back.extend(plan.given_back().map(|row| (store.clone(), row)));
             Ok(settled)

@@ -5,10 +5,10 @@ use std::future::Future;
 
 use pillarbox_core::lasting::Lasting;
 use pillarbox_core::lease::Lease;
-use pillarbox_core::store::{BoxFuture, Enqueue, Enqueued, GuardPlan, Settlement};
+use pillarbox_core::store::{BoxFuture, Enqueue, Enqueued, GuardPlan, OpenTransaction as _, Settlement};
 use pillarbox_core::transaction::Wholeness;
 use pillarbox_core::{
-    Admission, CommitError, ConsumeIn, EnqueueIn, Isolation, OwnerToken, Receipt, Savepoint, Settled, StoreError,
+    Admission, CommitError, ConsumeIn, Isolation, OwnerToken, Receipt, Savepoint, Settled, StoreError,
     StoreTransaction, Transactional, WorkId,
 };
 use sqlx::{AssertSqlSafe, PgConnection, Postgres, Transaction};
@@ -60,39 +60,31 @@ impl StoreTransaction<PostgresStore> for PostgresTransaction {
         &mut self.tx
     }
 
-    fn enqueue<'a>(
+    fn enqueue_checked<'a>(
         &'a mut self,
         store: &'a PostgresStore,
         enqueue: Enqueue<'a>,
     ) -> BoxFuture<'a, Result<Vec<Enqueued>, StoreError>> {
         Box::pin(async move {
-            store.settings().limits.check(enqueue.messages())?;
-            if enqueue.messages().is_empty() {
-                return Ok(Vec::new());
-            }
             let before = self.whole;
             self.whole = before.opened();
-            let enqueued = store.enqueue_in(&mut self.tx, enqueue).await?;
+            let enqueued = (&mut self.tx).enqueue_on(store, enqueue).await?;
             self.whole = before.proven(true);
             Ok(enqueued)
         })
     }
 
-    fn settle<'a>(
+    fn settle_planned<'a>(
         &'a mut self,
         store: &'a PostgresStore,
         owner: OwnerToken,
-        settlements: &'a [Settlement],
+        plan: &'a GuardPlan<'a, Settlement>,
     ) -> BoxFuture<'a, Result<Vec<Settled>, StoreError>> {
         Box::pin(async move {
-            let plan = GuardPlan::new(settlements, |settlement| settlement.held)?;
-            if plan.is_empty() {
-                return Ok(Vec::new());
-            }
             let before = self.whole;
             self.whole = before.opened();
             self.require_block(before).await?;
-            let settled = store.settle_on(&mut self.tx, owner, &plan).await?;
+            let settled = store.settle_on(&mut self.tx, owner, plan).await?;
             self.whole = before.proven(true);
             self.given_back.extend(plan.given_back().map(|row| (store.clone(), row)));
             Ok(settled)

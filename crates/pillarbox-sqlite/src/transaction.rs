@@ -64,16 +64,12 @@ impl StoreTransaction<SqliteStore> for SqliteTransaction {
         self.tx()
     }
 
-    fn enqueue<'a>(
+    fn enqueue_checked<'a>(
         &'a mut self,
         store: &'a SqliteStore,
         enqueue: Enqueue<'a>,
     ) -> BoxFuture<'a, Result<Vec<Enqueued>, StoreError>> {
         Box::pin(async move {
-            store.inner.options.limits.check(enqueue.messages())?;
-            if enqueue.messages().is_empty() {
-                return Ok(Vec::new());
-            }
             let before = self.whole;
             self.whole = before.opened();
             if !before.is_proven() {
@@ -85,20 +81,16 @@ impl StoreTransaction<SqliteStore> for SqliteTransaction {
         })
     }
 
-    fn settle<'a>(
+    fn settle_planned<'a>(
         &'a mut self,
         store: &'a SqliteStore,
         owner: OwnerToken,
-        settlements: &'a [Settlement],
+        plan: &'a GuardPlan<'a, Settlement>,
     ) -> BoxFuture<'a, Result<Vec<Settled>, StoreError>> {
         Box::pin(async move {
-            let plan = GuardPlan::new(settlements, |settlement| settlement.held)?;
-            if plan.is_empty() {
-                return Ok(Vec::new());
-            }
             let before = self.whole;
             self.whole = before.opened();
-            let settled = store.settle_on(self.tx(), owner, &plan).await?;
+            let settled = store.settle_on(self.tx(), owner, plan).await?;
             self.whole = before.proven(true);
             Ok(settled)
         })

@@ -71,12 +71,12 @@ impl<S: Transactional> Tx<S> {
         let mut leased = Vec::new();
         if !sorted.leased.is_empty() {
             let enqueue = Enqueue::leased(&sorted.leased, self.handover.lease()?).owned();
-            leased = self.tx.enqueue(&self.store, enqueue).await?;
+            leased = self.tx.enqueue_checked(&self.store, enqueue).await?;
             self.handover.stored(&mut sorted, &leased);
         }
         let mut pending = Vec::new();
         if !sorted.pending.is_empty() {
-            pending = self.tx.enqueue(&self.store, Enqueue::pending(&sorted.pending).owned()).await?;
+            pending = self.tx.enqueue_checked(&self.store, Enqueue::pending(&sorted.pending).owned()).await?;
             sorted.pending.iter().for_each(|message| self.handover.stored_pending(message));
         }
         Ok(sorted.in_order(leased, pending))

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use pillarbox_core::lease::Lease;
 use pillarbox_core::store::{BoxFuture, Enqueue, Enqueued, GuardPlan, OpenTransaction, Settlement};
 use pillarbox_core::{
-    Admission, CommitError, ConsumeIn, EnqueueIn, Isolation, OutboxStore, OwnerToken, Receipt, Savepoint, Settled,
-    StoreError, StoreTransaction, Transactional, WorkId,
+    Admission, CommitError, ConsumeIn, Isolation, OutboxStore, OwnerToken, Receipt, Savepoint, Settled, StoreError,
+    StoreTransaction, Transactional, WorkId,
 };
 use tokio::sync::OwnedMutexGuard;
 
@@ -216,28 +216,24 @@ impl StoreTransaction<MemoryStore> for MemoryTransaction {
         self
     }
 
-    fn enqueue<'a>(
+    fn enqueue_checked<'a>(
         &'a mut self,
         store: &'a MemoryStore,
         enqueue: Enqueue<'a>,
     ) -> BoxFuture<'a, Result<Vec<Enqueued>, StoreError>> {
-        store.enqueue_in(self, enqueue)
+        self.enqueue_on(store, enqueue)
     }
 
-    fn settle<'a>(
+    fn settle_planned<'a>(
         &'a mut self,
         store: &'a MemoryStore,
         owner: OwnerToken,
-        settlements: &'a [Settlement],
+        plan: &'a GuardPlan<'a, Settlement>,
     ) -> BoxFuture<'a, Result<Vec<Settled>, StoreError>> {
         Box::pin(async move {
-            let plan = GuardPlan::new(settlements, |settlement| settlement.held)?;
-            if plan.is_empty() {
-                return Ok(Vec::new());
-            }
             self.require_whole(store)?;
             let fate = std::mem::replace(&mut self.fate, Fate::Spoiled);
-            let applied = until_free(|| self.try_settle(store, owner, &plan)).await?;
+            let applied = until_free(|| self.try_settle(store, owner, plan)).await?;
             self.fate = fate;
             Ok(plan.answers(applied))
         })

@@ -9,7 +9,7 @@ use std::time::Duration;
 use pillarbox::lease::{Claim, Held};
 use pillarbox::prelude::*;
 use pillarbox::retention::PurgeLimit;
-use pillarbox::store::{BoxFuture, Claimed, Enqueued, Exchanged, Reap, Reaped};
+use pillarbox::store::{BoxFuture, Claimed, Enqueued, Exchanged, GuardPlan, Reap, Reaped};
 use pillarbox::{CommitError, StoreId, Transactional};
 use pillarbox_core::{Isolation, Savepoint, StoreTransaction, Wakeups};
 
@@ -183,24 +183,25 @@ impl<S: Transactional> StoreTransaction<Halting<S>> for HaltingTransaction<S> {
         self.tx.connection()
     }
 
-    fn enqueue<'a>(
+    fn enqueue_checked<'a>(
         &'a mut self,
         store: &'a Halting<S>,
         enqueue: Enqueue<'a>,
     ) -> BoxFuture<'a, Result<Vec<Enqueued>, StoreError>> {
-        self.tx.enqueue(&store.store, enqueue)
+        self.tx.enqueue_checked(&store.store, enqueue)
     }
 
-    fn settle<'a>(
+    fn settle_planned<'a>(
         &'a mut self,
         store: &'a Halting<S>,
         owner: OwnerToken,
-        settlements: &'a [Settlement],
+        plan: &'a GuardPlan<'a, Settlement>,
     ) -> BoxFuture<'a, Result<Vec<Settled>, StoreError>> {
         Box::pin(async move {
-            store.before_settle(settlements).await;
-            let settled = self.tx.settle(&store.store, owner, settlements).await;
-            store.after_settle(settlements).await;
+            store.at(Point::BeforeSettle).await;
+            store.at(Point::ShuttingDown).await;
+            let settled = self.tx.settle_planned(&store.store, owner, plan).await;
+            store.at(Point::AfterSettle).await;
             settled
         })
     }

@@ -8,7 +8,7 @@ use pillarbox::StoreId;
 use pillarbox::lease::{Claim, Held};
 use pillarbox::prelude::*;
 use pillarbox::retention::PurgeLimit;
-use pillarbox::store::{BoxFuture, Claimed, Enqueued, Exchanged, Reap, Reaped};
+use pillarbox::store::{BoxFuture, Claimed, Enqueued, Exchanged, GuardPlan, Reap, Reaped};
 use pillarbox::{CommitError, Transactional};
 use pillarbox_core::admin::MessageName;
 use pillarbox_core::{Savepoint, StoreTransaction, Wakeups};
@@ -246,22 +246,22 @@ impl StoreTransaction<Watched> for WatchedTransaction {
         &mut self.tx
     }
 
-    fn enqueue<'a>(
+    fn enqueue_checked<'a>(
         &'a mut self,
         store: &'a Watched,
         enqueue: Enqueue<'a>,
     ) -> BoxFuture<'a, Result<Vec<Enqueued>, StoreError>> {
-        StoreTransaction::enqueue(&mut self.tx, &store.memory, enqueue)
+        StoreTransaction::enqueue_checked(&mut self.tx, &store.memory, enqueue)
     }
 
-    fn settle<'a>(
+    fn settle_planned<'a>(
         &'a mut self,
         store: &'a Watched,
         owner: OwnerToken,
-        settlements: &'a [Settlement],
+        plan: &'a GuardPlan<'a, Settlement>,
     ) -> BoxFuture<'a, Result<Vec<Settled>, StoreError>> {
         match self.watched.check() {
-            Ok(()) => StoreTransaction::settle(&mut self.tx, &store.memory, owner, settlements),
+            Ok(()) => StoreTransaction::settle_planned(&mut self.tx, &store.memory, owner, plan),
             Err(error) => Box::pin(std::future::ready(Err(error))),
         }
     }

@@ -63,7 +63,6 @@ async fn deliveries_are_logged_with_their_names_and_without_content<B: Backend>(
         mismatch("2"),
         checked("2", "in progress", false),
         checked("3", "new", false),
-        checked("3", "new", false),
     ];
     assert_eq!(witness.lines(), expected);
 }
