@@ -18,6 +18,20 @@
 //! }
 //! ```
 //!
+//! The router can be mounted anywhere and served by anything. To serve it to strangers without a proxy that protects it,
+//! take [`Server`], which bounds connections, heads and waiting:
+//!
+//! ```no_run
+//! # async fn example(app: axum::Router) -> Result<(), Box<dyn std::error::Error>> {
+//! use pillarbox_webhook::Server;
+//!
+//! let listener = tokio::net::TcpListener::bind("0.0.0.0:3000").await?;
+//! let terminated = async { drop(tokio::signal::ctrl_c().await) };
+//! Server::new(app).until(terminated).serve(listener).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # What happens to a request
 //!
 //! 1. Method, `Content-Encoding`, the announced size and the signature's headers are looked at. No byte of the body has been
@@ -37,12 +51,13 @@
 //! | 401 | no signature, a wrong one, or one from outside the window of time; the reason is in the log only |
 //! | 404, 405 | no such source; not `POST` |
 //! | 408, 413, 415 | too slow, too large, compressed |
+//! | 431 | by [`Server`]: a head with too many bytes or headers |
 //! | 500 | the inbox is broken in a way that waiting will not mend, such as a missing table |
 //! | 503 | the inbox is away or too many bodies are here at once; `Retry-After` says when to come again |
 //!
 //! # What it does not do
 //!
-//! - It limits bodies, not connections or headers. The server in front of it does that.
+//! - The router limits bodies, not connections or headers: [`Server`] does that, or whatever else serves the router.
 //! - GitHub signs neither a time nor the id of a delivery: see [`GitHub`].
 //! - The hash of a body is stored with it. Another body under a known id is counted by the inbox and warned about, and still
 //!   answered with 200, because some senders change details of a body from one attempt to the next.
@@ -52,6 +67,7 @@
 //! | where | what |
 //! |---|---|
 //! | [`Webhooks`], [`Route`] | the router, and how a delivery becomes a message |
+//! | [`Server`] | serves the router, or any other, and bounds what strangers can cost |
 //! | [`Accept`] | where deliveries go; implemented for every inbox in an `Arc` |
 //! | [`Stripe`], [`StandardWebhooks`], [`GitHub`] | the schemes; [`Scheme`] for one's own |
 //! | [`Secret`], [`Secrets`], [`Tag`] | bytes that do not print, and the one comparison of signatures |
@@ -86,6 +102,7 @@ mod route;
 mod router;
 mod scheme;
 mod secret;
+mod server;
 mod signature;
 mod window;
 
@@ -96,5 +113,6 @@ pub use route::Route;
 pub use router::Webhooks;
 pub use scheme::{GitHub, Scheme, StandardWebhooks, Stripe};
 pub use secret::{Secret, SecretError, Secrets};
+pub use server::Server;
 pub use signature::Tag;
 pub use window::{Stamp, Window};

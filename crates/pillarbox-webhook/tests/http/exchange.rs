@@ -56,6 +56,11 @@ impl Post {
         [self.head("POST").as_bytes(), &self.body].concat()
     }
 
+    /// The same, without the wish that the server closes afterwards.
+    pub(crate) fn lasting(&self) -> Vec<u8> {
+        [self.head("POST").replace("connection: close\r\n", "").as_bytes(), &self.body].concat()
+    }
+
     pub(crate) async fn send(&self, to: SocketAddr) -> Answer {
         let mut stream = write(to, &self.bytes()).await;
         finish(&mut stream).await
@@ -74,6 +79,27 @@ pub(crate) async fn finish(stream: &mut TcpStream) -> Answer {
     let mut text = Vec::new();
     stream.read_to_end(&mut text).await.unwrap();
     Answer::parse(&String::from_utf8(text).unwrap())
+}
+
+/// Reads one answer; the connection stays open.
+pub(crate) async fn next_answer(stream: &mut TcpStream) -> Answer {
+    let mut text = Vec::new();
+    while !text.ends_with(b"\r\n\r\n") {
+        text.push(stream.read_u8().await.unwrap());
+    }
+    let head = Answer::parse(str::from_utf8(&text).unwrap()).head;
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+    let begin = text.len();
+    text.resize(begin + length.parse::<usize>().unwrap(), 0);
+    stream.read_exact(&mut text[begin..]).await.unwrap();
+    Answer::parse(str::from_utf8(&text).unwrap())
+}
+
+/// Waits until the server has closed the connection, and checks that it has said nothing. A reset is a close too.
+pub(crate) async fn closed(stream: &mut TcpStream) {
+    let mut text = Vec::new();
+    let _ = stream.read_to_end(&mut text).await;
+    assert!(text.is_empty(), "{}", String::from_utf8_lossy(&text));
 }
 
 pub(crate) fn stripe_signature(body: &[u8]) -> String {

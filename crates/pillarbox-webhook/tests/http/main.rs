@@ -4,7 +4,12 @@
 
 mod answers;
 mod bounds;
+mod connections;
 mod exchange;
+mod heads;
 mod logs;
 mod messages;
 mod server;
+mod shutdown;
+#[cfg(target_os = "linux")]
+mod siege;

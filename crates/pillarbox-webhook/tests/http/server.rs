@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use axum::Router;
 use pillarbox_core::inbox::Incoming;
-use pillarbox_webhook::{Accept, AcceptError, Accepted, GitHub, StandardWebhooks, Stripe, Webhooks};
+use pillarbox_webhook::{Accept, AcceptError, Accepted, GitHub, Server, StandardWebhooks, Stripe, Webhooks};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 
@@ -80,11 +80,28 @@ pub(crate) fn webhooks(desk: &Desk) -> Webhooks {
         .route("github", GitHub::secret(SECRET).unwrap())
 }
 
-/// Serves the router under `/hooks` until the test ends.
+/// The router under `/hooks`.
+pub(crate) fn router(webhooks: Webhooks) -> Router {
+    Router::new().nest("/hooks", webhooks.into_router().unwrap())
+}
+
+/// Serves the router until the test ends, with axum's own server.
 pub(crate) async fn serve(webhooks: Webhooks) -> SocketAddr {
-    let app = Router::new().nest("/hooks", webhooks.into_router().unwrap());
+    let app = router(webhooks);
+    listen(|listener| async move { axum::serve(listener, app).await.unwrap() }).await
+}
+
+/// Serves until the test ends, or until the server is told to end.
+pub(crate) async fn host(server: Server) -> SocketAddr {
+    listen(|listener| async move { server.serve(listener).await.unwrap() }).await
+}
+
+async fn listen<F>(serve: impl FnOnce(TcpListener) -> F) -> SocketAddr
+where
+    F: Future<Output = ()> + Send + 'static,
+{
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    tokio::spawn(async move { axum::serve(listener, app).await });
+    tokio::spawn(serve(listener));
     address
 }
