@@ -10,7 +10,7 @@ use axum::Router;
 use pillarbox::prelude::*;
 use pillarbox::signal;
 use pillarbox::sqlite::SqliteStore;
-use pillarbox::webhook::{Stripe, Webhooks};
+use pillarbox::webhook::{Server, Stripe, Webhooks};
 
 #[derive(Deserialize)]
 struct PaymentSucceeded {
@@ -30,7 +30,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let (router, runtime, _) = start(&url, &secret).await?;
     let listener = tokio::net::TcpListener::bind(address).await?;
     println!("webhooks: http://{}/webhooks/stripe", listener.local_addr()?);
-    axum::serve(listener, router).with_graceful_shutdown(signal::terminated()).await?;
+    Server::new(router).until(signal::terminated()).serve(listener).await?;
     runtime.shutdown(Duration::from_secs(5)).await;
     Ok(())
 }
