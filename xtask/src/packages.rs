@@ -1,4 +1,4 @@
-//! The server programs: found where distributions put them, installed when root and missing.
+//! The server programs, and a library: found where distributions put them, installed when root and missing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::process;
 
 const CREATECLUSTER: &str = "/etc/postgresql-common/createcluster.d";
 
-/// A server's Debian package and the programs in it that we call.
+/// A server's Debian package and the files in it that we run or load.
 pub(crate) struct Package {
     pub(crate) name: &'static str,
     pub(crate) programs: &'static [&'static str],
@@ -58,6 +58,7 @@ fn missing(packages: &[&Package]) -> Vec<&'static str> {
 fn find(name: &str) -> Option<PathBuf> {
     let mut elsewhere = postgres_directories(Path::new("/usr/lib/postgresql"));
     elsewhere.extend(["/usr/sbin", "/sbin", "/usr/local/sbin"].map(PathBuf::from));
+    elsewhere.extend(libfaketime_directories(Path::new("/usr/lib")));
     process::find(name, &elsewhere)
 }
 
@@ -69,6 +70,12 @@ fn postgres_directories(parent: &Path) -> Vec<PathBuf> {
     let mut versions: Vec<u32> = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
     versions.sort_unstable_by(|a, b| b.cmp(a));
     versions.iter().map(|version| parent.join(version.to_string()).join("bin")).collect()
+}
+
+/// Debian keeps libfaketime out of the linker's way, below the directory of the machine's architecture.
+fn libfaketime_directories(parent: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path().join("faketime")).filter(|directory| directory.is_dir()).collect()
 }
 
 /// Debian's package would otherwise create and start a server of its own.

@@ -2,6 +2,7 @@
 
 mod account;
 mod certificate;
+mod clock;
 mod fleet;
 mod home;
 mod mariadb;
@@ -57,7 +58,7 @@ pub(crate) fn running() -> Option<Vec<Record>> {
 }
 
 fn up(durable: bool) -> Outcome<()> {
-    let kinds: Vec<_> = Kind::ALL.into_iter().filter(|kind| !durable || !kind.is_encrypted()).collect();
+    let kinds: Vec<_> = Kind::ALL.into_iter().filter(|kind| !durable || !kind.is_special()).collect();
     let directory = directory();
     fs::create_dir_all(&directory).context(directory.display())?;
     let _one_at_a_time = home::lock(&directory)?;

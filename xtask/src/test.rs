@@ -7,7 +7,7 @@ use std::time::Instant;
 use clap::{Args, ValueEnum};
 
 use crate::failure::{Failure, Outcome};
-use crate::services::{self, Fleet, Home, Kind, Wanted};
+use crate::services::{self, Fleet, Home, Kind, Record, Wanted};
 use crate::{process, workspace};
 
 #[derive(Args, Default)]
@@ -50,7 +50,7 @@ impl Database {
     fn servers(self) -> &'static [Kind] {
         match self {
             Self::Sqlite => &[],
-            Self::Postgres => &[Kind::Postgres, Kind::Pgbouncer, Kind::PostgresTls],
+            Self::Postgres => &[Kind::Postgres, Kind::Pgbouncer, Kind::PostgresTls, Kind::PostgresJumping],
             Self::Mysql => &[Kind::Mariadb, Kind::MariadbTls],
         }
     }
@@ -61,9 +61,9 @@ pub(crate) fn run(options: &Options) -> Outcome<()> {
         println!("!!! NOT TESTED: the experimental SQL Server backend (PILLARBOX_TEST_SQLSERVER_URL is not set)");
     }
     let start = Instant::now();
-    let Servers { urls, fleet } = find_servers(options)?;
+    let Servers { variables, fleet } = find_servers(options)?;
     println!("servers: ready after {:.1} s", start.elapsed().as_secs_f64());
-    let outcome = run_stages(options, &urls);
+    let outcome = run_stages(options, &variables);
     let start = Instant::now();
     if fleet.is_some() {
         drop(fleet);
@@ -72,9 +72,11 @@ pub(crate) fn run(options: &Options) -> Outcome<()> {
     outcome
 }
 
+type Variable = (&'static str, String);
+
 /// How the tests reach each server, and those that live only as long as this.
 struct Servers {
-    urls: Vec<(Kind, String)>,
+    variables: Vec<Variable>,
     fleet: Option<Fleet>,
 }
 
@@ -89,7 +91,7 @@ fn find_servers(options: &Options) -> Outcome<Servers> {
         }
     }
     if kinds.is_empty() {
-        return Ok(Servers { urls: Vec::new(), fleet: None });
+        return Ok(Servers { variables: Vec::new(), fleet: None });
     }
     // pgbouncer must stand before the very PostgreSQL that the tests talk to.
     let upstream = env::var(Kind::Postgres.variable()).ok();
@@ -109,18 +111,18 @@ fn find_servers(options: &Options) -> Outcome<Servers> {
     for record in &records {
         println!("servers: {record}");
     }
-    let urls = records.into_iter().map(|record| (record.kind, record.url)).collect();
-    Ok(Servers { urls, fleet })
+    let variables = records.iter().flat_map(Record::variables).collect();
+    Ok(Servers { variables, fleet })
 }
 
-fn run_stages(options: &Options, urls: &[(Kind, String)]) -> Outcome<()> {
+fn run_stages(options: &Options, variables: &[Variable]) -> Outcome<()> {
     let nextest = has_nextest();
-    let tests = stage("tests", options.command(nextest), urls);
+    let tests = stage("tests", options.command(nextest), variables);
     let docs = if !nextest {
         Ok(())
     } else if options.extra.is_empty() {
         process::check_interrupt()?;
-        stage("doc tests", options.doc_command(), urls)
+        stage("doc tests", options.doc_command(), variables)
     } else {
         println!("doc tests: left out, because arguments were given");
         Ok(())
@@ -128,9 +130,9 @@ fn run_stages(options: &Options, urls: &[(Kind, String)]) -> Outcome<()> {
     tests.and(docs)
 }
 
-fn stage(name: &str, mut command: Command, urls: &[(Kind, String)]) -> Outcome<()> {
-    for (kind, url) in urls {
-        command.env(kind.variable(), url);
+fn stage(name: &str, mut command: Command, variables: &[Variable]) -> Outcome<()> {
+    for (name, value) in variables {
+        command.env(name, value);
     }
     println!("{name}: {}", process::shown(&command));
     let start = Instant::now();

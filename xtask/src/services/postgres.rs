@@ -7,19 +7,31 @@ use rustix::process::Signal;
 
 use super::account::hand_over;
 use super::certificate::{Certificate, OPENSSL};
+use super::clock::{self, LIBFAKETIME};
 use super::server::{Place, Server};
 use crate::failure::{Context, Outcome};
 use crate::packages::{Package, program};
 
-pub(crate) struct Postgres {
-    pub(crate) is_encrypted: bool,
+pub(crate) struct Postgres(pub(crate) Variant);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Variant {
+    Plain,
+    /// Takes encrypted connections only.
+    Encrypted,
+    /// Under a clock that tests set.
+    Jumping,
 }
 
 const PACKAGE: Package = Package { name: "postgresql", programs: &["postgres", "initdb", "psql"] };
 
 impl Server for Postgres {
     fn packages(&self) -> &'static [Package] {
-        if self.is_encrypted { &[PACKAGE, OPENSSL] } else { &[PACKAGE] }
+        match self.0 {
+            Variant::Plain => &[PACKAGE],
+            Variant::Encrypted => &[PACKAGE, OPENSSL],
+            Variant::Jumping => &[PACKAGE, LIBFAKETIME],
+        }
     }
 
     fn account(&self) -> &'static str {
@@ -27,7 +39,10 @@ impl Server for Postgres {
     }
 
     fn prepare(&self, place: &Place) -> Outcome<Option<Command>> {
-        if self.is_encrypted {
+        if self.0 == Variant::Jumping {
+            clock::make(&place.home, self.account())?;
+        }
+        if self.0 == Variant::Encrypted {
             Certificate::make(&place.home, self.account())?;
             let rules = place.home.join("pg_hba.conf");
             fs::write(&rules, "hostssl all all 127.0.0.1/32 trust\n").context(rules.display())?;
@@ -54,7 +69,7 @@ impl Server for Postgres {
         for setting in always.iter().chain(special) {
             postgres.args(["-c", setting]);
         }
-        if self.is_encrypted {
+        if self.0 == Variant::Encrypted {
             let Certificate { file, key } = Certificate::of(&place.home);
             let rules = place.home.join("pg_hba.conf");
             for (name, path) in [("ssl_cert_file", file), ("ssl_key_file", key), ("hba_file", rules)] {
@@ -62,7 +77,10 @@ impl Server for Postgres {
             }
             postgres.args(["-c", "ssl=on"]);
         }
-        Ok(postgres)
+        match self.0 {
+            Variant::Jumping => clock::command_under(&place.home, &postgres),
+            Variant::Plain | Variant::Encrypted => Ok(postgres),
+        }
     }
 
     fn probe(&self, place: &Place) -> Outcome<Command> {
@@ -71,9 +89,11 @@ impl Server for Postgres {
 
     fn url(&self, place: &Place) -> String {
         let address = address(place);
-        match self.is_encrypted {
-            true => format!("{address}?sslmode=verify-full&sslrootcert={}", Certificate::root(&place.home)),
-            false => address,
+        match self.0 {
+            Variant::Encrypted => {
+                format!("{address}?sslmode=verify-full&sslrootcert={}", Certificate::root(&place.home))
+            }
+            Variant::Plain | Variant::Jumping => address,
         }
     }
 

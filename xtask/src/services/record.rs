@@ -5,6 +5,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use super::clock;
 use super::server::Kind;
 use crate::failure::{Context, Failure, Outcome};
 use crate::process;
@@ -22,6 +23,15 @@ pub(crate) struct Record {
 impl Record {
     pub(crate) fn is_running(&self) -> bool {
         process::is_ours(self.pid, &self.home)
+    }
+
+    /// The environment in which tests find the server, and what belongs to it.
+    pub(crate) fn variables(&self) -> Vec<(&'static str, String)> {
+        let mut variables = vec![(self.kind.variable(), self.url.clone())];
+        if self.kind == Kind::PostgresJumping {
+            variables.push((clock::VARIABLE, clock::file(&self.home).display().to_string()));
+        }
+        variables
     }
 }
 
@@ -87,8 +97,8 @@ impl State {
 
 pub(crate) fn env_lines(records: &[Record]) -> String {
     // Quoted: the query of an address has characters that a shell would take for its own.
-    let line = |record: &Record| format!("export {}='{}'\n", record.kind.variable(), record.url);
-    records.iter().map(line).collect()
+    let line = |(name, value)| format!("export {name}='{value}'\n");
+    records.iter().flat_map(Record::variables).map(line).collect()
 }
 
 fn parse_record(line: &str) -> Option<Record> {
@@ -120,6 +130,21 @@ mod tests {
         };
         let state = State { durable: true, home: "/somewhere".into(), records: vec![record] };
         assert_eq!(State::parse(&state.text()), Some(state));
+    }
+
+    #[test]
+    fn tests_are_told_where_a_clock_can_be_set() {
+        let record = Record {
+            kind: Kind::PostgresJumping,
+            pid: 7,
+            port: 5432,
+            home: "/somewhere/jumping".into(),
+            url: "postgres://postgres@127.0.0.1:5432/postgres".into(),
+            version: "15".into(),
+        };
+        let expected = "export PILLARBOX_TEST_POSTGRES_JUMPING_URL='postgres://postgres@127.0.0.1:5432/postgres'\n\
+                        export PILLARBOX_TEST_POSTGRES_CLOCK_FILE='/somewhere/jumping/clock'\n";
+        assert_eq!(env_lines(&[record]), expected);
     }
 
     #[test]

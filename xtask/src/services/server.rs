@@ -7,7 +7,7 @@ use rustix::process::Signal;
 
 use super::mariadb::Mariadb;
 use super::pgbouncer::Pgbouncer;
-use super::postgres::Postgres;
+use super::postgres::{Postgres, Variant};
 use crate::failure::Outcome;
 use crate::packages::Package;
 
@@ -18,20 +18,22 @@ pub(crate) enum Kind {
     Pgbouncer,
     PostgresTls,
     MariadbTls,
+    PostgresJumping,
 }
 
 impl Kind {
     /// In the order in which they answer: pgbouncer needs PostgreSQL behind it.
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Postgres, Self::Mariadb, Self::Pgbouncer, Self::PostgresTls, Self::MariadbTls];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Postgres, Self::Mariadb, Self::Pgbouncer, Self::PostgresTls, Self::MariadbTls, Self::PostgresJumping];
 
     pub(crate) fn server(self) -> &'static dyn Server {
         match self {
-            Self::Postgres => &Postgres { is_encrypted: false },
+            Self::Postgres => &Postgres(Variant::Plain),
             Self::Mariadb => &Mariadb { is_encrypted: false },
             Self::Pgbouncer => &Pgbouncer,
-            Self::PostgresTls => &Postgres { is_encrypted: true },
+            Self::PostgresTls => &Postgres(Variant::Encrypted),
             Self::MariadbTls => &Mariadb { is_encrypted: true },
+            Self::PostgresJumping => &Postgres(Variant::Jumping),
         }
     }
 
@@ -43,6 +45,7 @@ impl Kind {
             Self::Pgbouncer => "pgbouncer",
             Self::PostgresTls => "tls-postgres",
             Self::MariadbTls => "tls-mariadb",
+            Self::PostgresJumping => "jumping-postgres",
         }
     }
 
@@ -54,12 +57,13 @@ impl Kind {
             Self::Pgbouncer => "PILLARBOX_TEST_PGBOUNCER_URL",
             Self::PostgresTls => "PILLARBOX_TEST_POSTGRES_TLS_URL",
             Self::MariadbTls => "PILLARBOX_TEST_MYSQL_TLS_URL",
+            Self::PostgresJumping => "PILLARBOX_TEST_POSTGRES_JUMPING_URL",
         }
     }
 
-    /// Takes encrypted connections only. The others offer none: most tests, and all benchmarks, are faster without.
-    pub(crate) fn is_encrypted(self) -> bool {
-        matches!(self, Self::PostgresTls | Self::MariadbTls)
+    /// There for a few tests alone: it takes encrypted connections only, or its clock jumps. Benchmarks need none of these.
+    pub(crate) fn is_special(self) -> bool {
+        matches!(self, Self::PostgresTls | Self::MariadbTls | Self::PostgresJumping)
     }
 }
 
