@@ -20,6 +20,11 @@ pub(crate) trait Route: Send + Sync + 'static {
 
     fn open(pool: PgPool, options: StoreOptions) -> impl Future<Output = Result<PostgresStore, StoreError>> + Send;
     fn url() -> String;
+
+    /// The server at the end of it.
+    fn server() -> String {
+        Direct::url()
+    }
 }
 
 /// Straight to the server.
@@ -33,7 +38,7 @@ impl Route for Direct {
     }
 
     fn url() -> String {
-        url("PILLARBOX_TEST_POSTGRES_URL")
+        variable("PILLARBOX_TEST_POSTGRES_URL")
     }
 }
 
@@ -48,7 +53,26 @@ impl Route for Pooler {
     }
 
     fn url() -> String {
-        url("PILLARBOX_TEST_PGBOUNCER_URL")
+        variable("PILLARBOX_TEST_PGBOUNCER_URL")
+    }
+}
+
+/// Straight to a server whose clock can be set, by whoever holds its `ServerClock`.
+pub(crate) struct Jumping;
+
+impl Route for Jumping {
+    const IS_DIRECT: bool = true;
+
+    async fn open(pool: PgPool, options: StoreOptions) -> Result<PostgresStore, StoreError> {
+        Direct::open(pool, options).await
+    }
+
+    fn url() -> String {
+        variable("PILLARBOX_TEST_POSTGRES_JUMPING_URL")
+    }
+
+    fn server() -> String {
+        Self::url()
     }
 }
 
@@ -89,7 +113,7 @@ impl<R: Route> Harness for PostgresHarness<R> {
 
     async fn start(options: StoreOptions) -> Self {
         let naming = fresh_naming();
-        let pool = pool(&Direct::url()).await;
+        let pool = pool(&R::server()).await;
         let options = StoreOptions { naming: naming.clone(), ..options };
         let store = R::open(self::pool(&R::url()).await, options).await.unwrap();
         let harness = Self { naming, pool, store, crowd: OnceCell::new(), route: std::marker::PhantomData };
@@ -165,7 +189,7 @@ impl<R: Route> Harness for PostgresHarness<R> {
     async fn begin_at(&self, level: &str) -> Transaction<'static, Postgres> {
         let crowd = self
             .crowd
-            .get_or_init(|| async { PgPoolOptions::new().max_connections(32).connect(&Direct::url()).await.unwrap() });
+            .get_or_init(|| async { PgPoolOptions::new().max_connections(32).connect(&R::server()).await.unwrap() });
         crowd.await.begin_with(AssertSqlSafe(format!("BEGIN ISOLATION LEVEL {level}"))).await.unwrap()
     }
 
@@ -254,9 +278,9 @@ pub(crate) async fn pool(url: &str) -> PgPool {
 
 /// A server that takes encrypted connections only; the address demands them, and names the root of its certificate.
 pub(crate) fn encrypted_url() -> String {
-    url("PILLARBOX_TEST_POSTGRES_TLS_URL")
+    variable("PILLARBOX_TEST_POSTGRES_TLS_URL")
 }
 
-fn url(variable: &str) -> String {
-    std::env::var(variable).unwrap_or_else(|_| panic!("{variable} is not set: run `cargo xtask test`"))
+pub(crate) fn variable(name: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run `cargo xtask test`"))
 }

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod clock_hazards;
 mod harness;
 mod hazards;
 mod inbox_hazards;
