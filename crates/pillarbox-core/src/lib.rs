@@ -17,6 +17,7 @@
 //! | [`retry`] | how long to wait before the next attempt |
 //! | [`lease`] | what a claim asks for, and when a lease is renewed, trusted or lost |
 //! | [`floor`] | where a claim starts to look |
+//! | [`clock`] | whether a database's clock was set |
 //! | [`retention`] | what becomes of messages that are done |
 //! | [`naming`] | validated names of schema and tables |
 //! | [`error`] | [`StoreError`] and its three kinds |
@@ -29,6 +30,7 @@
 //! | [`wake`] | the seam for wake-ups between processes |
 
 pub mod admin;
+pub mod clock;
 pub mod error;
 pub mod floor;
 pub mod id;

@@ -125,6 +125,13 @@ pub trait OutboxStore: fmt::Debug + Send + Sync + 'static {
     /// Never touches pending, leased or dead ones. Safe to run on every instance at once.
     async fn purge(&self, limit: PurgeLimit) -> Result<u64, StoreError>;
 
+    /// What the database's clock shows, for an alarm when it was set. Decides nothing.
+    ///
+    /// A store whose clock does not go by itself answers none.
+    async fn clock(&self) -> Result<Option<SystemTime>, StoreError> {
+        Ok(None)
+    }
+
     /// Another handle on the same tables, with few connections of its own that belong to the caller's async runtime.
     ///
     /// To be called on the runtime that will use it. Connects when it is first used; deploys and checks nothing.

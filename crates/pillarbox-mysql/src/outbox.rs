@@ -1,7 +1,7 @@
 //! Claim, settle, exchange, renew, reap, purge.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
 use pillarbox_core::lease::{Claim, Held};
@@ -15,6 +15,7 @@ use serde_json::json;
 use sqlx::mysql::{MySql, MySqlArguments, MySqlRow};
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Connection as _, MySqlConnection};
+use time::OffsetDateTime;
 
 use crate::enqueue::{TWO_BYTES_OUTSIDE, duration_micros, guard_first, insert};
 use crate::error::store_error;
@@ -123,6 +124,11 @@ impl OutboxStore for MysqlStore {
         let rows = self.transact(vec![format!("{sql};\nSELECT ROW_COUNT()")]).await?;
         let purged: i64 = rows.first().map_or(Ok(0), |row| get(row, 0))?;
         Ok(u64::try_from(purged).unwrap_or(0))
+    }
+
+    async fn clock(&self) -> Result<Option<SystemTime>, StoreError> {
+        let rows = self.transact(vec![self.inner.sql.clock.clone()]).await?;
+        rows.first().map(|row| get::<OffsetDateTime>(row, 0).map(SystemTime::from)).transpose()
     }
 
     async fn detached(&self) -> Result<Arc<dyn OutboxStore>, StoreError> {

@@ -34,6 +34,7 @@ macro_rules! statements {
 statements!(
     begin,
     claim,
+    clock,
     count_dead,
     delete,
     enqueue,

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
 use pillarbox_core::lease::{Claim, Held, Lease};
@@ -14,6 +14,7 @@ use pillarbox_core::store::{
 use pillarbox_core::{OwnerToken, StoreError, StoreId, Wakeups, WorkId};
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
+use time::OffsetDateTime;
 
 use crate::enqueue::{self, micros, require_open};
 use crate::error::store_error;
@@ -113,6 +114,11 @@ impl OutboxStore for PostgresStore {
     async fn purge(&self, limit: PurgeLimit) -> Result<u64, StoreError> {
         let keep = micros(self.settings().retention.keeps_for().unwrap_or_default());
         self.execute(&self.sql().purge, |query| query.bind(keep).bind(i64::from(limit.get()))).await
+    }
+
+    async fn clock(&self) -> Result<Option<SystemTime>, StoreError> {
+        let rows = self.fetch(&self.sql().clock, |query| query).await?;
+        rows.first().map(|row| row::get::<OffsetDateTime>(row, 0).map(SystemTime::from)).transpose()
     }
 
     async fn detached(&self) -> Result<Arc<dyn OutboxStore>, StoreError> {

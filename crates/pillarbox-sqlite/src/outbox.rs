@@ -1,7 +1,7 @@
 //! Claim, settle, renew, reap and purge. Binds, runs and reads; what must happen is decided elsewhere.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use pillarbox_core::lease::{Claim, Held, LEASE_MAX, Lease};
@@ -138,6 +138,11 @@ impl OutboxStore for SqliteStore {
             })
         })
         .await
+    }
+
+    async fn clock(&self) -> Result<Option<SystemTime>, StoreError> {
+        let look = sqlx::query(self.inner.sql.clock.clone());
+        row::time(&look.fetch_one(self.pool()).await.map_err(store_error)?, 0)
     }
 
     async fn detached(&self) -> Result<Arc<dyn OutboxStore>, StoreError> {

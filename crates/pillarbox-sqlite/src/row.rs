@@ -158,7 +158,7 @@ fn text(row: &SqliteRow, index: usize, column: &'static str) -> Result<Option<St
     <String as Decode<'_, Sqlite>>::decode(value).map(Some).map_err(|_| undecodable())
 }
 
-fn time(row: &SqliteRow, column: usize) -> Result<Option<SystemTime>, StoreError> {
+pub(crate) fn time(row: &SqliteRow, column: usize) -> Result<Option<SystemTime>, StoreError> {
     Ok(get::<Option<i64>>(row, column)?.map(from_micros))
 }
 

@@ -63,7 +63,7 @@ macro_rules! statements {
 }
 
 statements! {
-    now tick enqueue_delayed leave_live leave_shelf
+    clock now tick enqueue_delayed leave_live leave_shelf
     claim claim_look claim_waiting
     settle_done settle_shelve settle_remove settle_remove_claim settle_return renew
     reap_look reap_shelve reap_release reap_waiting purge purge_look

@@ -121,6 +121,7 @@ macro_rules! conformance {
                 every_message_has_a_row_of_its_own,
                 a_row_number_is_never_used_again,
                 a_message_is_stored_at_the_databases_time,
+                a_store_shows_the_databases_clock,
                 a_new_message_is_pending_and_untried,
                 a_delayed_message_waits,
                 a_due_instant_follows_the_databases_clock,

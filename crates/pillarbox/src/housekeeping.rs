@@ -1,13 +1,15 @@
-//! What every process does for all others: freeing leases that ran out, burying what expired, removing what is old.
+//! What every process does for all others: freeing leases that ran out, burying what expired, removing what is old. Beside
+//! that it looks after the database's clock.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use pillarbox_core::StoreError;
+use pillarbox_core::clock::{Reading, jump};
 use pillarbox_core::retention::PurgeLimit;
 use tokio::time::{Instant, sleep_until};
 
-use crate::clock::{dice, spread};
+use crate::clock::{Tick, dice, spread};
 use crate::dispatcher::Engine;
 use crate::telemetry::TARGET;
 
@@ -19,10 +21,12 @@ pub(crate) async fn run(engine: Arc<Engine>) {
     let (reap_every, purge_every) = (engine.plan.config.reap_interval, engine.plan.config.purge_interval);
     let mut reap_at = Instant::now() + reap_every.mul_f64(dice());
     let mut purge_at = Instant::now() + purge_every.mul_f64(dice());
+    let mut last = None;
     loop {
         sleep_until(reap_at.min(purge_at)).await;
         if reap_at <= Instant::now() {
             tell(&engine, "reap", engine.reap().await);
+            tell(&engine, "a look at the clock", engine.look_at_clock(&mut last).await);
             reap_at = next(reap_every);
         }
         if purge_at <= Instant::now() {
@@ -39,6 +43,17 @@ impl Engine {
         self.telemetry().reaped(&reaped);
         if reaped.released > 0 {
             self.nudge();
+        }
+        Ok(())
+    }
+
+    /// Reads the database's clock, and tells when it was set since the last reading.
+    async fn look_at_clock(&self, last: &mut Option<Reading>) -> Result<(), StoreError> {
+        let asked = self.clock.now().since(Tick::from_zero());
+        let Some(shown) = self.store.clock().await? else { return Ok(()) };
+        let reading = Reading { shown, asked, answered: self.clock.now().since(Tick::from_zero()) };
+        if let Some(jump) = last.replace(reading).and_then(|before| jump(before, reading)) {
+            self.telemetry().clock_jumped(jump);
         }
         Ok(())
     }

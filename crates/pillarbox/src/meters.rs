@@ -94,6 +94,7 @@ impl<T> std::fmt::Debug for Registered<T> {
 #[cfg(feature = "metrics")]
 mod tests {
     use pillarbox_core::StoreId;
+    use pillarbox_core::clock::Jump;
     use pillarbox_core::store::Reaped;
 
     use crate::telemetry::inbox::InboxTelemetry;
@@ -119,6 +120,7 @@ mod tests {
         telemetry.hot_dropped(2, false);
         telemetry.claimed(3);
         telemetry.purged(4);
+        telemetry.clock_jumped(Jump::Back(std::time::Duration::ZERO));
         telemetry.reaped(&Reaped { released: 1, lost: 2, expired: 3, next: None });
         telemetry.depths(7, 8, 9);
         telemetry.oldest_age(std::time::Duration::from_millis(1500));
@@ -132,6 +134,7 @@ mod tests {
             ("pillarbox_cold_enqueued_total store=shop", 3),
             ("pillarbox_purged_total store=shop", 4),
             ("pillarbox_reaped_total store=shop", 6),
+            ("pillarbox_clock_jumps_total store=shop", 1),
             ("pillarbox_dead_total store=shop,route=order.*", 1),
         ];
         for (name, count) in counts {

@@ -12,6 +12,7 @@ pub(crate) mod witness;
 
 use std::time::Duration;
 
+use pillarbox_core::clock::Jump;
 use pillarbox_core::outbox::AttemptEnd;
 use pillarbox_core::store::Reaped;
 use pillarbox_core::{Message, MessageId, StoreId};
@@ -44,6 +45,8 @@ pub const LEASE_LOST_TOTAL: &str = "pillarbox_lease_lost_total";
 pub const REAPED_TOTAL: &str = "pillarbox_reaped_total";
 /// Done messages that were removed.
 pub const PURGED_TOTAL: &str = "pillarbox_purged_total";
+/// Times that the database's clock was found to have jumped.
+pub const CLOCK_JUMPS_TOTAL: &str = "pillarbox_clock_jumps_total";
 /// Deliveries that an inbox consumed: their effects are committed.
 pub const INBOX_CONSUMED_TOTAL: &str = "pillarbox_inbox_consumed_total";
 /// Deliveries of messages that had taken effect before.
@@ -70,7 +73,7 @@ pub const HANDLER_SECONDS: &str = "pillarbox_handler_seconds";
 pub const END_TO_END_SECONDS: &str = "pillarbox_end_to_end_seconds";
 
 /// Every metric.
-pub const METRICS: [&str; 22] = [
+pub const METRICS: [&str; 23] = [
     ENQUEUED_TOTAL,
     HOT_ENQUEUED_TOTAL,
     HOT_DROPPED_TOTAL,
@@ -81,6 +84,7 @@ pub const METRICS: [&str; 22] = [
     LEASE_LOST_TOTAL,
     REAPED_TOTAL,
     PURGED_TOTAL,
+    CLOCK_JUMPS_TOTAL,
     INBOX_CONSUMED_TOTAL,
     INBOX_DUPLICATE_TOTAL,
     INBOX_IN_PROGRESS_TOTAL,
@@ -109,6 +113,7 @@ pub(crate) struct Telemetry {
     lease_lost: Counter,
     reaped: Counter,
     purged: Counter,
+    clock_jumps: Counter,
     hot_depth: Gauge,
     cold_depth: Gauge,
     in_flight: Gauge,
@@ -128,6 +133,7 @@ impl Telemetry {
             lease_lost: Counter::new(LEASE_LOST_TOTAL, store, None),
             reaped: Counter::new(REAPED_TOTAL, store, None),
             purged: Counter::new(PURGED_TOTAL, store, None),
+            clock_jumps: Counter::new(CLOCK_JUMPS_TOTAL, store, None),
             hot_depth: Gauge::new(HOT_DEPTH, store, None),
             cold_depth: Gauge::new(COLD_DEPTH, store, None),
             in_flight: Gauge::new(IN_FLIGHT, store, None),
@@ -192,6 +198,27 @@ impl Telemetry {
     pub(crate) fn purged(&self, count: u64) {
         self.purged.add_u64(count);
         tracing::debug!(target: TARGET, count, store = self.store_id.as_str(), "purged");
+    }
+
+    /// The database's clock went on by something else than the time that passed here. Who was right cannot be told.
+    pub(crate) fn clock_jumped(&self, jump: Jump) {
+        self.clock_jumps.add(1);
+        let (Jump::Ahead(by) | Jump::Back(by)) = jump;
+        let (seconds, store) = (by.as_secs_f64().round(), self.store_id.as_str());
+        match jump {
+            Jump::Ahead(_) => tracing::warn!(
+                target: TARGET,
+                seconds,
+                store,
+                "the database's clock jumped ahead, or this process stood still: leases ran out early"
+            ),
+            Jump::Back(_) => tracing::warn!(
+                target: TARGET,
+                seconds,
+                store,
+                "the database's clock jumped back: leases and delays last so much longer"
+            ),
+        }
     }
 
     /// No handler is registered for a message.
@@ -377,6 +404,8 @@ mod tests {
         telemetry.reaped(&Reaped { released: 2, lost: 1, expired: 0, next: None });
         telemetry.reaped(&Reaped::default());
         telemetry.purged(4);
+        telemetry.clock_jumped(Jump::Ahead(Duration::from_millis(599_800)));
+        telemetry.clock_jumped(Jump::Back(Duration::from_secs(600)));
         telemetry.lease_lost(Some(message.id()));
         telemetry.lease_lost(None);
         telemetry.no_handler(&message, UnknownTopics::Retry);
@@ -392,6 +421,11 @@ mod tests {
             "INFO reaped released=2 lost=1 expired=0 store=\"shop\"".to_owned(),
             "DEBUG reaped released=0 lost=0 expired=0 store=\"shop\"".to_owned(),
             "DEBUG purged count=4 store=\"shop\"".to_owned(),
+            "WARN the database's clock jumped ahead, or this process stood still: leases ran out early \
+             seconds=600.0 store=\"shop\""
+                .to_owned(),
+            "WARN the database's clock jumped back: leases and delays last so much longer seconds=600.0 store=\"shop\""
+                .to_owned(),
             format!("WARN lease lost message_id={id} store=\"shop\""),
             "WARN lease lost store=\"shop\"".to_owned(),
             format!(

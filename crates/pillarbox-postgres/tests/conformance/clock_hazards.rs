@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use pillarbox::{Outbox, Runtime};
 use pillarbox_core::admin::Filter;
 use pillarbox_core::inbox::Incoming;
 use pillarbox_core::lease::{Claim, Held, Lease};
@@ -17,6 +18,7 @@ use pillarbox_testing::{Harness, run};
 use sqlx::{Connection as _, PgConnection};
 
 use crate::harness::{Jumping, PostgresHarness, Route as _, variable};
+use crate::witness::Witness;
 
 const MINUTE: i64 = 60;
 const AHEAD: i64 = 10 * MINUTE;
@@ -256,6 +258,37 @@ fn a_leased_receipt_has_one_effect_whichever_way_the_clock_jumps() {
         assert_eq!(consume("crashed", heir).await, Registered::New);
         assert_eq!(h.business_row_count().await, 3);
     });
+}
+
+/// A runtime tells of every jump once, and which way it went. H25.
+#[tokio::test]
+async fn a_runtime_tells_that_the_clock_was_set() {
+    let mut clock = ServerClock::take().await;
+    let h = start().await;
+    let outbox = Outbox::new(h.store().clone());
+    let witness = Witness::default();
+    let _watch = witness.watch();
+    let runtime = Runtime::builder(&outbox).reap_interval(Duration::from_millis(1)).start().await.unwrap();
+    let said = |words: &str| witness.lines().into_iter().filter(|line| line.contains(words)).collect::<Vec<_>>();
+    let mut told = Vec::new();
+    for (offset, way) in
+        [(0, None), (AHEAD, Some("ahead")), (0, Some("back")), (BACK, Some("back")), (0, Some("ahead"))]
+    {
+        clock.set(offset).await;
+        told.extend(way);
+        // The clock is read after each reap: between these two at the latest.
+        let reap_count = said("DEBUG reaped").len() + 2;
+        while said("DEBUG reaped").len() < reap_count {
+            tokio::task::yield_now().await;
+        }
+        let lines = said("WARN the database's clock jumped");
+        assert_eq!(lines.len(), told.len(), "{lines:#?}");
+        for (line, way) in lines.iter().zip(&told) {
+            let seconds: f64 = line.split_once("seconds=").unwrap().1.split(' ').next().unwrap().parse().unwrap();
+            assert!(line.contains(&format!("jumped {way}")) && (570.0..=600.0).contains(&seconds), "{line}");
+        }
+    }
+    runtime.shutdown(Duration::ZERO).await;
 }
 
 /// The clock of the server. Whoever has it has it alone, because all that is done there feels a jump; it is right at the

@@ -7,6 +7,8 @@ mod harness;
 mod hazards;
 mod inbox_hazards;
 mod transaction_hazards;
+#[path = "../../../pillarbox/src/telemetry/witness.rs"]
+mod witness;
 
 pillarbox_testing::conformance!(crate::harness::PostgresHarness);
 

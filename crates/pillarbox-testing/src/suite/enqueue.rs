@@ -144,6 +144,17 @@ pub async fn a_message_is_stored_at_the_databases_time<H: Harness>() {
     assert_near(second.duration_since(first).expect("the second came later"), 10 * HOUR);
 }
 
+/// The clock that a store shows is the one by which it stores. A clock that does not go by itself is not shown. H25.
+pub async fn a_store_shows_the_databases_clock<H: Harness>() {
+    let h = start::<H>().await;
+    let batch = messages(1);
+    enqueue(h.store(), &batch).await;
+    let stored_at = stored(h.store(), batch[0].id()).await.created_at;
+    if let Some(shown) = h.store().clock().await.expect("the clock can be read") {
+        assert_near(shown.duration_since(stored_at).unwrap_or_else(|earlier| earlier.duration()), Duration::ZERO);
+    }
+}
+
 /// A new message is pending, untried and free. OBX-016.
 pub async fn a_new_message_is_pending_and_untried<H: Harness>() {
     let h = start::<H>().await;
