@@ -8,27 +8,21 @@ use rand::rngs::StdRng;
 
 use super::inbox_walk::{InboxWalk, NAMES};
 use super::support::*;
-use super::walks::seeds;
+use super::walks::{seeds, shards};
 use crate::Harness;
 
-/// Walks 0, 10, 20, … agree with the reference. IBX-002, IBX-028, IBX-029, IBX-102, H4.
-pub async fn shard_0_agrees_with_the_reference<H: Harness>() {
-    shard::<H>(0).await;
-}
+shards! {
+    /// Walks 0, 10, 20, … agree with the reference. IBX-002, IBX-028, IBX-029, IBX-102, H4.
+    pub async fn shard_0_agrees_with_the_reference(0);
 
-/// Walks 1, 11, 21, … agree with the reference. IBX-002, IBX-028, IBX-029, IBX-102, H4.
-pub async fn shard_1_agrees_with_the_reference<H: Harness>() {
-    shard::<H>(1).await;
-}
+    /// Walks 1, 11, 21, … agree with the reference. IBX-002, IBX-028, IBX-029, IBX-102, H4.
+    pub async fn shard_1_agrees_with_the_reference(1);
 
-/// Walks 2, 12, 22, … agree with the reference. IBX-002, IBX-028, IBX-029, IBX-102, H4.
-pub async fn shard_2_agrees_with_the_reference<H: Harness>() {
-    shard::<H>(2).await;
-}
+    /// Walks 2, 12, 22, … agree with the reference. IBX-002, IBX-028, IBX-029, IBX-102, H4.
+    pub async fn shard_2_agrees_with_the_reference(2);
 
-/// Walks 3, 13, 23, … agree with the reference. IBX-002, IBX-028, IBX-029, IBX-102, H4.
-pub async fn shard_3_agrees_with_the_reference<H: Harness>() {
-    shard::<H>(3).await;
+    /// Walks 3, 13, 23, … agree with the reference. IBX-002, IBX-028, IBX-029, IBX-102, H4.
+    pub async fn shard_3_agrees_with_the_reference(3);
 }
 
 async fn shard<H: Harness>(shard: u64) {

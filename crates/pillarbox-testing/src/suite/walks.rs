@@ -18,54 +18,50 @@ use crate::Harness;
 const SHARD_COUNT: u64 = 10;
 const WALKS_PER_SHARD: u64 = 50;
 
-/// Walks 0, 10, 20, … agree with the reference. OBX-017, OBX-033, OBX-049, H4.
-pub async fn shard_0_agrees_with_the_reference<H: Harness>() {
-    shard::<H>(0).await;
+/// Makes a behaviour of each shard: `shard` of the module that names them takes its walks.
+macro_rules! shards {
+    ($($(#[$doc:meta])* pub async fn $name:ident($shard:literal);)*) => {
+        $(
+            $(#[$doc])*
+            pub async fn $name<H: Harness>() {
+                shard::<H>($shard).await;
+            }
+        )*
+    };
 }
 
-/// Walks 1, 11, 21, … agree with the reference. OBX-017, OBX-033, OBX-049, H4.
-pub async fn shard_1_agrees_with_the_reference<H: Harness>() {
-    shard::<H>(1).await;
-}
+pub(super) use shards;
 
-/// Walks 2, 12, 22, … agree with the reference. OBX-017, OBX-033, OBX-049, H4.
-pub async fn shard_2_agrees_with_the_reference<H: Harness>() {
-    shard::<H>(2).await;
-}
+shards! {
+    /// Walks 0, 10, 20, … agree with the reference. OBX-017, OBX-033, OBX-049, H4.
+    pub async fn shard_0_agrees_with_the_reference(0);
 
-/// Walks 3, 13, 23, … agree with the reference. OBX-017, OBX-033, OBX-049, H4.
-pub async fn shard_3_agrees_with_the_reference<H: Harness>() {
-    shard::<H>(3).await;
-}
+    /// Walks 1, 11, 21, … agree with the reference. OBX-017, OBX-033, OBX-049, H4.
+    pub async fn shard_1_agrees_with_the_reference(1);
 
-/// Walks 4, 14, 24, … agree with the reference. OBX-017, OBX-033, OBX-049, H4.
-pub async fn shard_4_agrees_with_the_reference<H: Harness>() {
-    shard::<H>(4).await;
-}
+    /// Walks 2, 12, 22, … agree with the reference. OBX-017, OBX-033, OBX-049, H4.
+    pub async fn shard_2_agrees_with_the_reference(2);
 
-/// Walks 5, 15, 25, … agree with the reference. OBX-017, OBX-033, OBX-049, H4.
-pub async fn shard_5_agrees_with_the_reference<H: Harness>() {
-    shard::<H>(5).await;
-}
+    /// Walks 3, 13, 23, … agree with the reference. OBX-017, OBX-033, OBX-049, H4.
+    pub async fn shard_3_agrees_with_the_reference(3);
 
-/// Walks 6, 16, 26, … agree with the reference. OBX-017, OBX-033, OBX-049, H4.
-pub async fn shard_6_agrees_with_the_reference<H: Harness>() {
-    shard::<H>(6).await;
-}
+    /// Walks 4, 14, 24, … agree with the reference. OBX-017, OBX-033, OBX-049, H4.
+    pub async fn shard_4_agrees_with_the_reference(4);
 
-/// Walks 7, 17, 27, … agree with the reference. OBX-017, OBX-033, OBX-049, H4.
-pub async fn shard_7_agrees_with_the_reference<H: Harness>() {
-    shard::<H>(7).await;
-}
+    /// Walks 5, 15, 25, … agree with the reference. OBX-017, OBX-033, OBX-049, H4.
+    pub async fn shard_5_agrees_with_the_reference(5);
 
-/// Walks 8, 18, 28, … agree with the reference. OBX-017, OBX-033, OBX-049, H4.
-pub async fn shard_8_agrees_with_the_reference<H: Harness>() {
-    shard::<H>(8).await;
-}
+    /// Walks 6, 16, 26, … agree with the reference. OBX-017, OBX-033, OBX-049, H4.
+    pub async fn shard_6_agrees_with_the_reference(6);
 
-/// Walks 9, 19, 29, … agree with the reference. OBX-017, OBX-033, OBX-049, H4.
-pub async fn shard_9_agrees_with_the_reference<H: Harness>() {
-    shard::<H>(9).await;
+    /// Walks 7, 17, 27, … agree with the reference. OBX-017, OBX-033, OBX-049, H4.
+    pub async fn shard_7_agrees_with_the_reference(7);
+
+    /// Walks 8, 18, 28, … agree with the reference. OBX-017, OBX-033, OBX-049, H4.
+    pub async fn shard_8_agrees_with_the_reference(8);
+
+    /// Walks 9, 19, 29, … agree with the reference. OBX-017, OBX-033, OBX-049, H4.
+    pub async fn shard_9_agrees_with_the_reference(9);
 }
 
 async fn shard<H: Harness>(shard: u64) {
