@@ -53,6 +53,20 @@ impl Request {
     }
 }
 
+/// What schemes do that sign the time, for a request of [`SENT_AT`].
+pub(crate) fn five_minutes_are_allowed_both_ways(scheme: &impl Scheme, request: &Request) {
+    let table = [
+        (0, Err(Refusal::TooFarAhead)),
+        (SENT_AT - 301, Err(Refusal::TooFarAhead)),
+        (SENT_AT - 300, Ok(())),
+        (SENT_AT + 300, Ok(())),
+        (SENT_AT + 301, Err(Refusal::TooOld)),
+    ];
+    for (now, expected) in table {
+        assert_eq!(request.verify(scheme, at(now)), expected, "{now}");
+    }
+}
+
 pub(crate) fn stripe() -> Stripe {
     Stripe::secret(STRIPE_SECRET).unwrap()
 }
