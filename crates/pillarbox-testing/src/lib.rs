@@ -73,6 +73,7 @@
 mod assertions;
 pub mod conformance;
 mod double;
+mod encryption;
 mod everything;
 pub mod harness;
 pub mod memory;
@@ -83,6 +84,7 @@ pub use assertions::{refuse_matching, refuse_topic, require_matching, require_to
 
 pub use conformance::run;
 pub use double::{TestOutbox, memory};
+pub use encryption::Encryption;
 pub use everything::use_everything;
 pub use harness::{Harness, StoreTx};
 pub use memory::{MemoryDatabase, MemoryHarness, MemoryInbox, MemoryStore, MemoryTransaction};

@@ -8,21 +8,18 @@ use pillarbox_core::admin::MessageName;
 use pillarbox_core::lease::Claim;
 use pillarbox_core::retention::{PurgeLimit, Retention};
 use pillarbox_core::store::{Enqueue, EnqueueIn as _, Placement, Settlement, StoreOptions};
-use pillarbox_core::{
-    CommitError, ErrorKind, Message, OutboxAdmin as _, OutboxStore as _, OwnerToken, SchemaAdmin as _, Settled, State,
-    StoreError, StoreTransaction as _, Transactional as _,
-};
+use pillarbox_core::{ErrorKind, Message, OutboxAdmin as _, OutboxStore as _, OwnerToken, Settled, State, StoreError};
 use pillarbox_mysql::MysqlStore;
-use pillarbox_testing::{Harness as _, use_everything};
+use pillarbox_testing::Harness as _;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, MySqlConnection, Row as _};
 
-use crate::harness::{MysqlHarness, encrypted_url, fresh_naming, url};
+use crate::harness::{MysqlHarness, url};
 
 const LEASE: Duration = Duration::from_secs(300);
 
 const ISOLATIONS: [&str; 4] = ["READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
 
-async fn start() -> MysqlHarness {
+pub(crate) async fn start() -> MysqlHarness {
     start_with(Retention::default()).await
 }
 
@@ -31,15 +28,15 @@ async fn start_with(retention: Retention) -> MysqlHarness {
     MysqlHarness::start(options).await
 }
 
-async fn connection() -> MySqlConnection {
+pub(crate) async fn connection() -> MySqlConnection {
     MySqlConnection::connect(&url()).await.unwrap()
 }
 
-async fn run(connection: &mut MySqlConnection, sql: String) {
+pub(crate) async fn run(connection: &mut MySqlConnection, sql: String) {
     connection.execute(AssertSqlSafe(sql)).await.unwrap();
 }
 
-fn claim(owner: OwnerToken, limit: u32) -> Claim {
+pub(crate) fn claim(owner: OwnerToken, limit: u32) -> Claim {
     Claim::new(owner, LEASE, limit).unwrap()
 }
 
@@ -58,7 +55,7 @@ async fn enqueue_each_way(
     answers
 }
 
-fn vec_of(count: usize) -> Vec<Message> {
+pub(crate) fn vec_of(count: usize) -> Vec<Message> {
     (0..count).map(|_| Message::new("t", "p")).collect()
 }
 
@@ -328,44 +325,6 @@ async fn the_callers_session_settings_do_not_matter() {
     }
 }
 
-/// Another language gets along with plain SQL: enqueue, claim, ack, abandon, fail, reap. OBX-095, OBX-101.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_routines_serve_other_languages() {
-    let h = start().await;
-    let mut user = connection().await;
-    let call = |sql: &str| AssertSqlSafe(h.named(sql));
-    user.execute(call("CALL {t}_enqueue(NULL, 't', 'p', NULL, NULL, NULL, NULL, NULL, 0)")).await.unwrap_err();
-    run(&mut user, "START TRANSACTION".into()).await;
-    for (id, delay) in [("x'10'", 0), ("x'10'", 0), ("NULL", 0), ("NULL", 0), ("NULL", 0), ("NULL", 3600)] {
-        let sql =
-            format!("CALL {{t}}_enqueue({id}, 't', 'p', 'type', 'k', 'c', 'text/plain', '{{\"a\":\"b\"}}', {delay})");
-        user.execute(call(&sql)).await.unwrap();
-    }
-    // A claim would commit the caller's transaction; it refuses instead.
-    user.execute(call("CALL {t}_claim(x'AA', 60, 10)")).await.unwrap_err();
-    run(&mut user, "COMMIT".into()).await;
-    let rows = sqlx::raw_sql(call("CALL {t}_claim(x'AA', 60, 10)")).fetch_all(&mut user).await.unwrap();
-    let held: Vec<(i64, i64)> = rows
-        .iter()
-        .map(|row| (row.try_get_unchecked("id").unwrap(), row.try_get_unchecked("fence").unwrap()))
-        .collect();
-    assert_eq!(held.len(), 4);
-    let applied = async |user: &mut MySqlConnection, sql: String| {
-        sqlx::raw_sql(AssertSqlSafe(h.named(&sql))).fetch_all(user).await.unwrap().len()
-    };
-    let [(a, fence), (b, _), (c, _), (d, _)] = held[..] else { panic!("four rows") };
-    assert_eq!(applied(&mut user, format!("CALL {{t}}_ack(x'BB', {a}, {fence})")).await, 0);
-    assert_eq!(applied(&mut user, format!("CALL {{t}}_ack(x'AA', {a}, {fence})")).await, 1);
-    assert_eq!(applied(&mut user, format!("CALL {{t}}_ack(x'AA', {a}, {fence})")).await, 0);
-    assert_eq!(applied(&mut user, format!("CALL {{t}}_abandon(x'AA', {b}, {fence}, 60, 'why \"so\"')")).await, 1);
-    assert_eq!(applied(&mut user, format!("CALL {{t}}_fail(x'AA', {c}, {fence}, NULL)")).await, 1);
-    h.run(&format!("UPDATE {{t}} SET locked_until = UTC_TIMESTAMP(6) - INTERVAL 1 SECOND WHERE id = {d}")).await;
-    let reaped = sqlx::raw_sql(call("CALL {t}_reap(NULL, 1000)")).fetch_all(&mut user).await.unwrap();
-    assert_eq!(reaped[0].try_get_unchecked::<i64, _>("released").unwrap(), 1);
-    let total = h.store().overview().await.unwrap().total();
-    assert_eq!((total.pending, total.processing, total.done, total.dead), (3, 0, 1, 1));
-}
-
 /// H54: an address that does not work gives one clear line, without the password.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wrong_address_is_explained_without_the_password() {
@@ -392,27 +351,6 @@ async fn a_wrong_address_is_explained_without_the_password() {
     }
 }
 
-/// The printed script runs as it stands in the vendor's client, twice, and leaves what a deployment leaves.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_script_runs_in_the_client() {
-    let h = start().await;
-    h.run("DROP TABLE {t}, {t}_shelf, {s}_schema_version").await;
-    let good: sqlx::mysql::MySqlConnectOptions = url().parse().unwrap();
-    for _ in 0..2 {
-        let mut client = std::process::Command::new("mariadb")
-            .args(["--no-defaults", "--protocol=tcp", "-h", good.get_host(), "-P", &good.get_port().to_string()])
-            .args(["-u", good.get_username(), good.get_database().unwrap()])
-            .stdin(std::process::Stdio::piped())
-            .spawn()
-            .expect("the mariadb client is installed");
-        std::io::Write::write_all(client.stdin.as_mut().unwrap(), h.store().schema_script().as_bytes()).unwrap();
-        assert!(client.wait().unwrap().success());
-    }
-    h.store().check_schema().await.unwrap().require_current().unwrap();
-    h.store().enqueue(Enqueue::pending(&vec_of(2))).await.unwrap();
-    assert_eq!(h.store().claim(claim(OwnerToken::new(), 5)).await.unwrap().len(), 2);
-}
-
 /// H31: a pooled connection that somebody left inside a transaction is closed, and his work is not committed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dirty_connection_is_not_used() {
@@ -429,103 +367,4 @@ async fn a_dirty_connection_is_not_used() {
         h.store().enqueue(Enqueue::pending(&vec_of(1))).await.unwrap();
     }
     assert_eq!(h.business_row_count().await, 0);
-}
-
-/// H9: MySQL has no variable to ask, and is asked in another way.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_commit_is_proved_on_mysql_too() {
-    let h = start().await;
-    let store = h.store().as_on_mysql();
-    let mut tx = store.begin().await.unwrap();
-    h.write_row_on(&mut tx).await;
-    tx.commit().await.unwrap();
-    assert_eq!(h.business_row_count().await, 1);
-    let mut tx = store.begin().await.unwrap();
-    tx.enqueue(&store, Enqueue::pending(&vec_of(1))).await.unwrap();
-    h.roll_back_behind(&mut tx).await;
-    let ended = tx.commit().await;
-    assert!(matches!(&ended, Err(CommitError::RolledBack(error)) if error.to_string().contains("no transaction")));
-    assert_eq!(h.number("SELECT COUNT(*) FROM {t}").await, 0);
-}
-
-/// H31: a plain beginning would commit what somebody left open on the pooled connection.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_begin_commits_nothing_that_was_left_open() {
-    let h = start().await;
-    let single = sqlx::mysql::MySqlPoolOptions::new().max_connections(1).connect(&url()).await.unwrap();
-    let options = StoreOptions { naming: h.store().options().naming.clone(), ..StoreOptions::default() };
-    let store = MysqlStore::with_pool(single.clone(), options).await.unwrap();
-    let left = h.named("START TRANSACTION; INSERT INTO {s}_business () VALUES ()");
-    single.execute(AssertSqlSafe(left)).await.unwrap();
-    let mut tx = store.begin().await.unwrap();
-    tx.enqueue(&store, Enqueue::pending(&vec_of(1))).await.unwrap();
-    tx.commit().await.unwrap();
-    assert_eq!(h.business_row_count().await, 0);
-    assert_eq!(h.number("SELECT COUNT(*) FROM {t}").await, 1);
-}
-
-/// OBX-107, IBX-128, H63: by an address that demands encryption, everything works on a server that takes nothing else, and
-/// the server says of a connection of the pool and of a transaction that it is encrypted.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_address_that_demands_encryption_gets_nothing_else() {
-    let good = encrypted_url();
-    let plain = good.replace("VERIFY_IDENTITY", "DISABLED");
-    let refused = MysqlStore::connect(&plain, StoreOptions::default()).await.unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::Rejected, "{refused}");
-    let options = StoreOptions { naming: fresh_naming(), ..StoreOptions::default() };
-    let store = MysqlStore::connect(&good, options).await.unwrap();
-    use_everything(&store).await.unwrap();
-    // Nobody can look at its connections; the server would have refused plain ones.
-    store.detached().await.unwrap().claim(claim(OwnerToken::new(), 1)).await.unwrap();
-    let mut tx = store.begin().await.unwrap();
-    let mut pooled = store.pool().acquire().await.unwrap();
-    for connection in [tx.connection(), &mut *pooled] {
-        let row = connection.fetch_one("SHOW SESSION STATUS LIKE 'Ssl_cipher'").await.unwrap();
-        assert!(!row.try_get_unchecked::<String, _>(1).unwrap().is_empty());
-    }
-    tx.commit().await.unwrap();
-}
-
-/// OBX-107, IBX-128, H63: a server that offers no encryption is refused by an address that demands it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_falls_back_to_plain_text() {
-    let plain = url();
-    MySqlConnection::connect(&format!("{plain}?ssl-mode=PREFERRED")).await.unwrap().close().await.unwrap();
-    for mode in ["REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY"] {
-        let refused = unencrypted(&format!("{plain}?ssl-mode={mode}")).await;
-        assert!(refused.contains("server offers none"), "{mode}: {refused}");
-    }
-}
-
-/// OBX-107, IBX-128, H63: a certificate that the given root did not sign, or that is another host's, is refused.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_certificate_that_is_not_trusted_is_refused() {
-    let good = encrypted_url();
-    let elsewhere = good.replace("127.0.0.1", "0.0.0.0");
-    let name_unchecked = elsewhere.replace("VERIFY_IDENTITY", "VERIFY_CA");
-    MySqlConnection::connect(&name_unchecked).await.unwrap().close().await.unwrap();
-    let untrusted =
-        [good.split("&ssl-ca").next().unwrap().to_owned(), good.replace("server.crt", "stranger.crt"), elsewhere];
-    for address in untrusted {
-        let refused = unencrypted(&address).await;
-        assert!(refused.contains("not trusted"), "{address}: {refused}");
-    }
-    let refused = refusal(&good.replace("server.crt", "no_such.crt")).await;
-    assert!(refused.contains("certificate file"), "{refused}");
-}
-
-async fn unencrypted(address: &str) -> String {
-    let refused = refusal(address).await;
-    assert!(refused.contains("no encrypted connection"), "{refused}");
-    refused
-}
-
-/// Why no connection comes about; the password is not part of it.
-async fn refusal(address: &str) -> String {
-    let address = address.replacen('@', ":canary@", 1);
-    let error = MysqlStore::connect(&address, StoreOptions::default()).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    let shown = format!("{error} {error:?}");
-    assert!(!shown.contains("canary"), "{shown}");
-    shown
 }

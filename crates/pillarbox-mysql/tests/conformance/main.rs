@@ -2,9 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
+mod encryption_hazards;
 mod harness;
 mod hazards;
 mod inbox_hazards;
+mod plain_sql_hazards;
 mod transaction_hazards;
 
 use harness::MysqlHarness;

@@ -10,9 +10,9 @@ use pillarbox_core::{
 };
 use pillarbox_mysql::{MysqlStore, MysqlTransaction};
 use pillarbox_testing::Harness as _;
-use sqlx::{AssertSqlSafe, Row as _};
+use sqlx::{AssertSqlSafe, Executor as _, Row as _};
 
-use crate::harness::MysqlHarness;
+use crate::harness::{MysqlHarness, url};
 
 const LEASE: Duration = Duration::from_secs(300);
 
@@ -214,4 +214,37 @@ async fn sessions_without_autocommit_are_refused() {
     let pool = pool.connect_with(address.as_ref().clone()).await.unwrap();
     let refused = MysqlStore::with_pool(pool, h.store().options().clone()).await.unwrap_err();
     assert!(refused.to_string().contains("autocommit"), "{refused}");
+}
+
+/// H9: MySQL has no variable to ask, and is asked in another way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_is_proved_on_mysql_too() {
+    let h = start().await;
+    let store = h.store().as_on_mysql();
+    let mut tx = store.begin().await.unwrap();
+    h.write_row_on(&mut tx).await;
+    tx.commit().await.unwrap();
+    assert_eq!(h.business_row_count().await, 1);
+    let mut tx = store.begin().await.unwrap();
+    tx.enqueue(&store, Enqueue::pending(&messages(1))).await.unwrap();
+    h.roll_back_behind(&mut tx).await;
+    let ended = tx.commit().await;
+    assert!(matches!(&ended, Err(CommitError::RolledBack(error)) if error.to_string().contains("no transaction")));
+    assert_eq!(h.number("SELECT COUNT(*) FROM {t}").await, 0);
+}
+
+/// H31: a plain beginning would commit what somebody left open on the pooled connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_begin_commits_nothing_that_was_left_open() {
+    let h = start().await;
+    let single = sqlx::mysql::MySqlPoolOptions::new().max_connections(1).connect(&url()).await.unwrap();
+    let options = StoreOptions { naming: h.store().options().naming.clone(), ..StoreOptions::default() };
+    let store = MysqlStore::with_pool(single.clone(), options).await.unwrap();
+    let left = h.named("START TRANSACTION; INSERT INTO {s}_business () VALUES ()");
+    single.execute(AssertSqlSafe(left)).await.unwrap();
+    let mut tx = store.begin().await.unwrap();
+    tx.enqueue(&store, Enqueue::pending(&messages(1))).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(h.business_row_count().await, 0);
+    assert_eq!(h.number("SELECT COUNT(*) FROM {t}").await, 1);
 }

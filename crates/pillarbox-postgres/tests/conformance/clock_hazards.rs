@@ -8,7 +8,7 @@ use pillarbox::{Outbox, Runtime};
 use pillarbox_core::admin::Filter;
 use pillarbox_core::inbox::Incoming;
 use pillarbox_core::lease::{Claim, Held, Lease};
-use pillarbox_core::store::{Claimed, Enqueue, OutboxStore, Reaped, Settlement, StoreOptions};
+use pillarbox_core::store::{Claimed, Enqueue, OutboxStore, Reaped, Settlement};
 use pillarbox_core::{
     ConsumeIn, InboxStore, Message, MessageId, OutboxAdmin, OwnerToken, Receipt, Registered, Settled, StoreTransaction,
     Transactional, WithInbox,
@@ -17,7 +17,7 @@ use pillarbox_postgres::PostgresStore;
 use pillarbox_testing::{Harness, run};
 use sqlx::{Connection as _, PgConnection};
 
-use crate::harness::{Jumping, PostgresHarness, Route as _, variable};
+use crate::harness::{Jumping, PostgresHarness, Route as _, always_everything, variable};
 use crate::witness::Witness;
 
 const MINUTE: i64 = 60;
@@ -26,15 +26,25 @@ const BACK: i64 = -10 * MINUTE;
 const LEASE: Duration = Duration::from_secs(5 * 60);
 
 async fn start() -> PostgresHarness<Jumping> {
-    PostgresHarness::start(StoreOptions { rescan_interval: Duration::ZERO, ..StoreOptions::default() }).await
+    PostgresHarness::start(always_everything()).await
 }
 
-/// The outbox, and the queue of an inbox beside it, with one message each.
-async fn queues(h: &PostgresHarness<Jumping>) -> [PostgresStore; 2] {
+/// Takes the clock, sets it right, and lets one message end: one of the outbox, then one in the queue of an inbox beside it.
+/// Whatever `way` does with the clock, each has one effect.
+async fn each_message_ends_once(way: impl AsyncFn(&mut ServerClock, &PostgresHarness<Jumping>, &PostgresStore)) {
+    let mut clock = ServerClock::take().await;
+    let h = start().await;
     let (inbox, message) = (h.inbox().await, Message::new("topic", ""));
     inbox.receive(&[Incoming::new(Receipt::new("source", "1"), message.clone())]).await.unwrap();
     h.store().enqueue(Enqueue::pending(&[message])).await.unwrap();
-    [h.store().clone(), PostgresStore::queue_of(&inbox)]
+    for (count, queue) in [(1, h.store().clone()), (2, PostgresStore::queue_of(&inbox))] {
+        clock.set(0).await;
+        way(&mut clock, &h, &queue).await;
+        assert_eq!(h.business_row_count().await, count, "one effect");
+        assert_eq!(claim(&queue, OwnerToken::new()).await, []);
+        let total = queue.overview().await.unwrap().total();
+        assert_eq!((total.pending, total.processing, total.done, total.dead), (0, 0, 1, 0));
+    }
 }
 
 async fn claim(queue: &PostgresStore, owner: OwnerToken) -> Vec<Claimed> {
@@ -63,92 +73,70 @@ async fn handle(h: &PostgresHarness<Jumping>, queue: &PostgresStore, owner: Owne
 /// told by the fence, inside of a transaction and outside, and the effect is there once. H25.
 #[test]
 fn a_lease_that_a_jump_ended_is_fenced_off() {
-    run(|| async {
-        let mut clock = ServerClock::take().await;
-        let h = start().await;
-        for queue in queues(&h).await {
-            clock.set(0).await;
+    run(|| {
+        each_message_ends_once(async |clock, h, queue| {
             let (zombie, heir) = (OwnerToken::new(), OwnerToken::new());
-            let before = claim_one(&queue, zombie).await;
-            assert_eq!(claim(&queue, heir).await, []);
+            let before = claim_one(queue, zombie).await;
+            assert_eq!(claim(queue, heir).await, []);
             clock.set(AHEAD).await;
-            let after = claim_one(&queue, heir).await;
+            let after = claim_one(queue, heir).await;
             assert_eq!((after.held.work_id, after.attempts, after.lost_lease_count), (before.held.work_id, 2, 1));
-            assert_eq!(handle(&h, &queue, zombie, before.held).await, Settled::LeaseLost);
+            assert_eq!(handle(h, queue, zombie, before.held).await, Settled::LeaseLost);
             assert_eq!(queue.renew(zombie, &[before.held], LEASE).await.unwrap(), [Settled::LeaseLost]);
-            assert_eq!(handle(&h, &queue, heir, after.held).await, Settled::Applied);
+            assert_eq!(handle(h, queue, heir, after.held).await, Settled::Applied);
             let late = queue.settle(zombie, &[Settlement::ack(before.held)]).await.unwrap();
             assert_eq!(late, [Settled::LeaseLost]);
-            let total = queue.overview().await.unwrap().total();
-            assert_eq!((total.pending, total.processing, total.done, total.dead), (0, 0, 1, 0));
-        }
-        assert_eq!(h.business_row_count().await, 2, "one effect for each message");
+        })
     });
 }
 
 /// Work that was done before anybody took the message over is not thrown away: the owner may still settle. H25.
 #[test]
 fn a_lease_that_a_jump_ended_can_be_settled_until_it_is_taken_over() {
-    run(|| async {
-        let mut clock = ServerClock::take().await;
-        let h = start().await;
-        for queue in queues(&h).await {
-            clock.set(0).await;
+    run(|| {
+        each_message_ends_once(async |clock, h, queue| {
             let owner = OwnerToken::new();
-            let held = claim_one(&queue, owner).await.held;
+            let held = claim_one(queue, owner).await.held;
             clock.set(AHEAD).await;
-            assert_eq!(handle(&h, &queue, owner, held).await, Settled::Applied);
-            assert_eq!(claim(&queue, OwnerToken::new()).await, []);
-        }
-        assert_eq!(h.business_row_count().await, 2);
+            assert_eq!(handle(h, queue, owner, held).await, Settled::Applied);
+        })
     });
 }
 
 /// While a verdict waits for the commit of its transaction, no jump hands its message to anybody else. H25.
 #[test]
 fn a_jump_before_the_commit_of_a_verdict_has_one_effect() {
-    run(|| async {
-        let mut clock = ServerClock::take().await;
-        let h = start().await;
-        for queue in queues(&h).await {
-            clock.set(0).await;
+    run(|| {
+        each_message_ends_once(async |clock, h, queue| {
             let owner = OwnerToken::new();
-            let held = claim_one(&queue, owner).await.held;
+            let held = claim_one(queue, owner).await.held;
             let mut tx = h.store().begin().await.unwrap();
             h.write_row_on(&mut tx).await;
-            assert_eq!(tx.settle(&queue, owner, &[Settlement::ack(held)]).await.unwrap(), [Settled::Applied]);
-            for offset in [AHEAD, BACK] {
+            assert_eq!(tx.settle(queue, owner, &[Settlement::ack(held)]).await.unwrap(), [Settled::Applied]);
+            for offset in [BACK, AHEAD] {
                 clock.set(offset).await;
-                assert_eq!(claim(&queue, OwnerToken::new()).await, []);
+                assert_eq!(claim(queue, OwnerToken::new()).await, []);
                 assert_eq!(queue.reap_all().await.unwrap(), Reaped::default());
             }
             tx.commit().await.unwrap();
-            clock.set(AHEAD).await;
-            assert_eq!(claim(&queue, OwnerToken::new()).await, []);
-        }
-        assert_eq!(h.business_row_count().await, 2);
+        })
     });
 }
 
 /// A lease that was taken before the clock was set back keeps others away, can be renewed, and ends in one effect. H25.
 #[test]
 fn a_lease_outlasts_a_jump_back() {
-    run(|| async {
-        let mut clock = ServerClock::take().await;
-        let h = start().await;
-        for queue in queues(&h).await {
-            clock.set(0).await;
+    run(|| {
+        each_message_ends_once(async |clock, h, queue| {
             let owner = OwnerToken::new();
-            let held = claim_one(&queue, owner).await.held;
+            let held = claim_one(queue, owner).await.held;
             clock.set(BACK).await;
-            assert_eq!(claim(&queue, OwnerToken::new()).await, []);
+            assert_eq!(claim(queue, OwnerToken::new()).await, []);
             assert_eq!(queue.reap_all().await.unwrap(), Reaped::default());
             assert_eq!(queue.renew(owner, &[held], LEASE).await.unwrap(), [Settled::Applied]);
-            assert_eq!(handle(&h, &queue, owner, held).await, Settled::Applied);
-            assert_eq!(handle(&h, &queue, owner, held).await, Settled::LeaseLost);
-            assert_eq!(claim(&queue, OwnerToken::new()).await, []);
-        }
-        assert_eq!(h.business_row_count().await, 2);
+            assert_eq!(handle(h, queue, owner, held).await, Settled::Applied);
+            assert_eq!(handle(h, queue, owner, held).await, Settled::LeaseLost);
+        })
     });
 }
 

@@ -3,12 +3,14 @@
 use std::future::Future;
 use std::time::Duration;
 
+use pillarbox_core::lease::Claim;
 use pillarbox_core::naming::Naming;
+use pillarbox_core::schema::SchemaPolicy;
 use pillarbox_core::store::{Enqueue, Enqueued, StoreOptions};
-use pillarbox_core::{EnqueueIn, StoreError, StoreTransaction};
+use pillarbox_core::{EnqueueIn, Message, OwnerToken, StoreError, StoreTransaction};
 use pillarbox_postgres::{PostgresStore, PostgresTransaction};
 use pillarbox_testing::Harness;
-use sqlx::postgres::PgPoolOptions;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Connection, PgPool, Postgres, Row, Transaction};
 use tokio::sync::OnceCell;
 use uuid::Uuid;
@@ -274,6 +276,31 @@ pub(crate) fn fresh_naming() -> Naming {
 /// A small pool: many tests share one server.
 pub(crate) async fn pool(url: &str) -> PgPool {
     PgPoolOptions::new().max_connections(6).acquire_timeout(Duration::from_secs(30)).connect(url).await.unwrap()
+}
+
+/// Defaults, except that claims always look at everything.
+pub(crate) fn always_everything() -> StoreOptions {
+    StoreOptions { rescan_interval: Duration::ZERO, ..StoreOptions::default() }
+}
+
+pub(crate) fn messages(count: usize) -> Vec<Message> {
+    (0..count).map(|number| Message::new("topic", number.to_string())).collect()
+}
+
+/// Of an owner of its own, for an hour.
+pub(crate) fn claim(limit: u32) -> Claim {
+    Claim::new(OwnerToken::new(), Duration::from_secs(3600), limit).unwrap()
+}
+
+/// A store on the tables of the harness whose sessions begin with these settings.
+pub(crate) async fn with_session(
+    harness: &PostgresHarness,
+    settings: &[(&'static str, &'static str)],
+) -> PostgresStore {
+    let connect: PgConnectOptions = Direct::url().parse().unwrap();
+    let pool = PgPoolOptions::new().max_connections(4).connect_with(connect.options(settings.iter().copied()));
+    let options = StoreOptions { naming: harness.naming.clone(), schema: SchemaPolicy::Check, ..always_everything() };
+    PostgresStore::with_pool(pool.await.unwrap(), options).await.unwrap()
 }
 
 /// A server that takes encrypted connections only; the address demands them, and names the root of its certificate.

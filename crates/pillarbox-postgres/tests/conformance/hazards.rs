@@ -3,42 +3,18 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use pillarbox_core::admin::Filter;
 use pillarbox_core::lease::Claim;
-use pillarbox_core::schema::{SchemaPolicy, SchemaStatus};
+use pillarbox_core::schema::SchemaPolicy;
 use pillarbox_core::store::{Claimed, Enqueue, OutboxStore, Reap, Settlement, StoreOptions};
-use pillarbox_core::{
-    CommitError, EnqueueIn, ErrorKind, Message, OutboxAdmin, OwnerToken, SchemaAdmin, Settled, StoreTransaction,
-    Transactional, Verdict,
-};
+use pillarbox_core::{EnqueueIn, ErrorKind, Message, OutboxAdmin, Settled};
 use pillarbox_postgres::PostgresStore;
-use pillarbox_testing::{Harness, run, use_everything};
+use pillarbox_testing::{Harness, run};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
+use sqlx::{AssertSqlSafe, Connection, Row};
 
-use crate::harness::{Direct, Pooler, PostgresHarness, Route, encrypted_url, fresh_naming, pool};
+use crate::harness::{Direct, Pooler, PostgresHarness, Route, always_everything, claim, messages, pool, with_session};
 
 const HOUR: Duration = Duration::from_secs(3600);
-
-fn always_everything() -> StoreOptions {
-    StoreOptions { rescan_interval: Duration::ZERO, ..StoreOptions::default() }
-}
-
-fn messages(count: usize) -> Vec<Message> {
-    (0..count).map(|number| Message::new("topic", number.to_string())).collect()
-}
-
-fn claim(limit: u32) -> Claim {
-    Claim::new(OwnerToken::new(), HOUR, limit).unwrap()
-}
-
-/// A store on the tables of the harness whose sessions begin with these settings.
-async fn with_session(harness: &PostgresHarness, settings: &[(&'static str, &'static str)]) -> PostgresStore {
-    let connect: PgConnectOptions = Direct::url().parse().unwrap();
-    let pool = PgPoolOptions::new().max_connections(4).connect_with(connect.options(settings.iter().copied()));
-    let options = StoreOptions { naming: harness.naming.clone(), schema: SchemaPolicy::Check, ..always_everything() };
-    PostgresStore::with_pool(pool.await.unwrap(), options).await.unwrap()
-}
 
 /// H3: whatever plan the planner picks, a claim brings no more than its limit.
 #[test]
@@ -354,108 +330,6 @@ fn a_role_with_the_four_rights_is_enough() {
     });
 }
 
-/// OBX-095, OBX-101, OBX-105: another language takes part through functions alone.
-#[test]
-fn another_language_can_enqueue_and_work_through_functions() {
-    run(|| async {
-        let harness = PostgresHarness::<Direct>::start(always_everything()).await;
-        let owner = "'11111111-1111-1111-1111-111111111111'";
-        for topic in ["ack", "abandon", "fail", "crash"] {
-            harness
-                .run(&format!(
-                    "SELECT {{schema}}.enqueue('{topic}', '{{}}', key => 'k', headers => '{{\"a\": \"b\"}}')"
-                ))
-                .await;
-        }
-        harness.run("SELECT {schema}.enqueue('later', '{}', delay => interval '1 hour')").await;
-        let claimed = format!("SELECT count(*) FROM {{schema}}.claim({owner}, interval '1 hour', 10)");
-        assert_eq!(harness.number(&claimed).await, 4);
-        assert_eq!(harness.number(&claimed).await, 0);
-        let ids = |topic: &str| format!("ARRAY(SELECT id FROM {{schema}}.outbox WHERE topic = '{topic}')");
-        let call = async |call: String| harness.number(&format!("SELECT {{schema}}.{call}::bigint")).await;
-        assert_eq!(call(format!("ack({owner}, {})", ids("ack"))).await, 1);
-        assert_eq!(call(format!("ack({owner}, {})", ids("ack"))).await, 0);
-        assert_eq!(call(format!("ack(gen_random_uuid(), {})", ids("fail"))).await, 0);
-        assert_eq!(call(format!("abandon({owner}, {}, 'not now')", ids("abandon"))).await, 1);
-        assert_eq!(call(format!("fail({owner}, {}, 'never')", ids("fail"))).await, 1);
-        assert_eq!(call("reap()".into()).await, 0);
-        harness.advance(HOUR + HOUR).await;
-        assert_eq!(call("reap()".into()).await, 1);
-        // What the functions wrote, the library reads.
-        let mut topics: Vec<_> = harness
-            .store()
-            .claim(claim(10))
-            .await
-            .unwrap()
-            .iter()
-            .map(|claimed| (claimed.message.as_ref().unwrap().topic().to_owned(), claimed.attempts))
-            .collect();
-        topics.sort();
-        assert_eq!(topics, [("abandon".to_owned(), 2), ("crash".to_owned(), 2), ("later".to_owned(), 1)]);
-        let total = harness.store().overview().await.unwrap().total();
-        assert_eq!((total.done, total.dead, total.processing), (1, 1, 3));
-    });
-}
-
-/// A row that was inserted by hand under an id that is done, dead or waiting already moves on like any other.
-#[test]
-fn a_foreign_row_under_a_known_id_is_never_stuck() {
-    run(|| async {
-        let harness = PostgresHarness::<Direct>::start(always_everything()).await;
-        let store = harness.store();
-        let batch = messages(4);
-        let verdicts = [
-            Verdict::Ack,
-            Verdict::Fail { reason: "no".into() },
-            Verdict::Abandon { delay: HOUR, reason: "later".into() },
-            Verdict::Release { delay: HOUR },
-        ];
-        for _ in 0..2 {
-            for message in &batch {
-                let id = message.id();
-                harness
-                    .run(&format!(
-                        "INSERT INTO {{schema}}.outbox (message_id, topic, payload) VALUES ('{id}', 't', '')"
-                    ))
-                    .await;
-            }
-            let owned = claim(10);
-            let claimed = store.claim(owned).await.unwrap();
-            assert_eq!(claimed.len(), 4);
-            let settlements: Vec<_> = claimed
-                .iter()
-                .zip(&verdicts)
-                .map(|(claimed, verdict)| Settlement { held: claimed.held, verdict: verdict.clone() })
-                .collect();
-            assert_eq!(store.settle(owned.owner(), &settlements).await.unwrap(), [Settled::Applied; 4]);
-        }
-        // Two wait on the shelf; the same two inserted by hand are claimed with them, each once.
-        for message in &batch[2..] {
-            let id = message.id();
-            harness
-                .run(&format!("INSERT INTO {{schema}}.outbox (message_id, topic, payload) VALUES ('{id}', 't', '')"))
-                .await;
-        }
-        harness.advance(HOUR + HOUR).await;
-        assert_eq!(store.claim(claim(10)).await.unwrap().len(), 2);
-        assert_eq!(store.replay(&Filter::all(), 10).await.unwrap(), 1);
-    });
-}
-
-/// OBX-091: what is printed for a DBA deploys the same tables.
-#[test]
-fn the_printed_script_deploys_what_the_program_expects() {
-    run(|| async {
-        let harness = PostgresHarness::<Direct>::start(always_everything()).await;
-        let script = harness.store().schema_script();
-        harness.run("DROP SCHEMA {schema} CASCADE").await;
-        assert_eq!(harness.store().check_schema().await.unwrap(), SchemaStatus::Missing);
-        harness.run(&script).await;
-        assert!(matches!(harness.store().check_schema().await.unwrap(), SchemaStatus::Current(_)));
-        harness.store().enqueue(Enqueue::pending(&messages(1))).await.unwrap();
-    });
-}
-
 /// A wrong address, user or database is one clear line, without the password.
 #[test]
 fn connection_errors_say_what_is_wrong() {
@@ -479,46 +353,6 @@ fn connection_errors_say_what_is_wrong() {
 fn handles_can_be_shared_between_tasks() {
     fn shared<T: Clone + Send + Sync + 'static>() {}
     shared::<PostgresStore>();
-}
-
-/// H11: what the server finds wrong only when it commits is a rollback, said as one.
-#[test]
-fn a_constraint_that_fails_at_the_commit_is_a_rollback() {
-    run(|| async {
-        let harness = PostgresHarness::<Direct>::start(always_everything()).await;
-        harness
-            .run("CREATE TABLE {schema}.late (id int PRIMARY KEY, other int REFERENCES {schema}.late DEFERRABLE INITIALLY DEFERRED)")
-            .await;
-        let mut tx = harness.store().begin().await.unwrap();
-        let insert = format!("INSERT INTO {}.late VALUES (1, 2)", harness.naming.schema());
-        sqlx::query(AssertSqlSafe(insert)).execute(tx.connection()).await.unwrap();
-        tx.enqueue(harness.store(), Enqueue::pending(&messages(1))).await.unwrap();
-        let Err(CommitError::RolledBack(error)) = tx.commit().await else { panic!("must be rolled back") };
-        assert_eq!((error.kind(), error.code()), (ErrorKind::Rejected, Some("23503")));
-        assert_eq!(harness.number("SELECT count(*) FROM {schema}.late").await, 0);
-        assert_eq!(harness.store().overview().await.unwrap().total().pending, 0);
-    });
-}
-
-/// H14: of two transactions that cannot both be true, the later commit is a rollback that may be tried again.
-#[test]
-fn a_serialization_failure_at_the_commit_is_a_rollback() {
-    run(|| async {
-        let harness = PostgresHarness::<Direct>::start(always_everything()).await;
-        let store = with_session(&harness, &[("default_transaction_isolation", "serializable")]).await;
-        let schema = harness.naming.schema();
-        let (mut one, mut two) = (store.begin().await.unwrap(), store.begin().await.unwrap());
-        for tx in [&mut one, &mut two] {
-            let read = format!("SELECT count(*) FROM {schema}.business");
-            sqlx::query(AssertSqlSafe(read)).fetch_one(tx.connection()).await.unwrap();
-            let write = format!("INSERT INTO {schema}.business DEFAULT VALUES");
-            sqlx::query(AssertSqlSafe(write)).execute(tx.connection()).await.unwrap();
-        }
-        one.commit().await.unwrap();
-        let Err(CommitError::RolledBack(error)) = two.commit().await else { panic!("must be rolled back") };
-        assert_eq!(error.kind(), ErrorKind::Conflict);
-        assert_eq!(harness.business_row_count().await, 1);
-    });
 }
 
 /// BUS-05, H7: a process behind a pooler cannot listen, and says so; what it sends is heard by those that can.
@@ -560,82 +394,4 @@ fn a_detached_handle_has_few_connections() {
         let count = "SELECT count(*) FROM pg_stat_activity WHERE application_name = '{schema}'";
         assert!((2..=3).contains(&harness.number(count).await));
     });
-}
-
-/// OBX-107, IBX-128, H63: by an address that demands encryption, everything works, and the server says of every connection
-/// that it is encrypted: those of the pool, of a transaction, of a detached handle, and the one that listens.
-#[test]
-fn an_address_that_demands_encryption_gets_nothing_else() {
-    run(|| async {
-        let naming = fresh_naming();
-        let address = format!("{}&application_name={}", encrypted_url(), naming.schema());
-        let options = StoreOptions { naming: naming.clone(), ..always_everything() };
-        let store = PostgresStore::connect(&address, options).await.unwrap();
-        use_everything(&store).await.unwrap();
-        let detached = store.detached().await.unwrap();
-        detached.claim(claim(1)).await.unwrap();
-        let mut subscription = store.listen().await.unwrap().unwrap();
-        let mut tx = store.begin().await.unwrap();
-        let connections = "
-            SELECT count(*) FILTER (WHERE ssl), count(*) FILTER (WHERE ssl AND query LIKE 'LISTEN%'), count(*)
-            FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE application_name = $1";
-        let row = sqlx::query(connections).bind(naming.schema().as_str()).fetch_one(tx.connection()).await.unwrap();
-        let (encrypted, listening, all): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
-        assert!(encrypted >= 3 && listening >= 1, "{encrypted} encrypted, {listening} of them listen");
-        assert_eq!(encrypted, all);
-        tx.commit().await.unwrap();
-        store.wake_others().await.unwrap();
-        subscription.next().await.unwrap();
-    });
-}
-
-/// OBX-107, IBX-128, H63: a server that offers no encryption is refused by an address that demands it.
-#[test]
-fn nothing_falls_back_to_plain_text() {
-    run(|| async {
-        let plain = Pooler::url();
-        PgConnection::connect(&format!("{plain}?sslmode=prefer")).await.unwrap().close().await.unwrap();
-        for mode in ["require", "verify-ca", "verify-full"] {
-            let refused = unencrypted(&format!("{plain}?sslmode={mode}")).await;
-            assert!(refused.contains("server offers none"), "{mode}: {refused}");
-        }
-    });
-}
-
-/// OBX-107, IBX-128, H63: a certificate that the given root did not sign, or that is another host's, is refused.
-#[test]
-fn a_certificate_that_is_not_trusted_is_refused() {
-    run(|| async {
-        let good = encrypted_url();
-        let elsewhere = good.replace("127.0.0.1", "0.0.0.0");
-        let name_unchecked = elsewhere.replace("verify-full", "verify-ca");
-        PgConnection::connect(&name_unchecked).await.unwrap().close().await.unwrap();
-        let untrusted = [
-            good.split("&sslrootcert").next().unwrap().to_owned(),
-            good.replace("server.crt", "stranger.crt"),
-            elsewhere,
-        ];
-        for address in untrusted {
-            let refused = unencrypted(&address).await;
-            assert!(refused.contains("not trusted"), "{address}: {refused}");
-        }
-        let refused = refusal(&good.replace("server.crt", "no_such.crt")).await;
-        assert!(refused.contains("certificate file"), "{refused}");
-    });
-}
-
-async fn unencrypted(address: &str) -> String {
-    let refused = refusal(address).await;
-    assert!(refused.contains("no encrypted connection"), "{refused}");
-    refused
-}
-
-/// Why no connection comes about; the password is not part of it.
-async fn refusal(address: &str) -> String {
-    let address = format!("{address}&password=canary");
-    let error = PostgresStore::connect(&address, StoreOptions::default()).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    let shown = format!("{error} {error:?}");
-    assert!(!shown.contains("canary"), "{shown}");
-    shown
 }

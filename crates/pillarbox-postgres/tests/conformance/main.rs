@@ -3,9 +3,11 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod clock_hazards;
+mod encryption_hazards;
 mod harness;
 mod hazards;
 mod inbox_hazards;
+mod plain_sql_hazards;
 mod transaction_hazards;
 #[path = "../../../pillarbox/src/telemetry/witness.rs"]
 mod witness;

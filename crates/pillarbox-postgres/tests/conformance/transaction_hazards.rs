@@ -10,9 +10,9 @@ use pillarbox_core::{
 };
 use pillarbox_postgres::{PostgresStore, PostgresTransaction};
 use pillarbox_testing::{Harness, run};
-use sqlx::Row;
+use sqlx::{AssertSqlSafe, Row};
 
-use crate::harness::{Direct, Pooler, PostgresHarness, Route, pool};
+use crate::harness::{Direct, Pooler, PostgresHarness, Route, always_everything, messages, pool, with_session};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -145,6 +145,46 @@ fn a_verdict_in_a_transaction_scans_no_table() {
 async fn scan_count(h: &PostgresHarness, tx: &mut PostgresTransaction) -> i64 {
     let scans = "SELECT coalesce(sum(seq_scan), 0)::bigint FROM pg_stat_xact_user_tables
                  WHERE schemaname = '{schema}' AND relname LIKE 'outbox%'";
-    let scans = sqlx::AssertSqlSafe(scans.replace("{schema}", h.naming.schema().as_str()));
+    let scans = AssertSqlSafe(scans.replace("{schema}", h.naming.schema().as_str()));
     sqlx::query(scans).fetch_one(tx.connection()).await.unwrap().get(0)
+}
+
+/// H11: what the server finds wrong only when it commits is a rollback, said as one.
+#[test]
+fn a_constraint_that_fails_at_the_commit_is_a_rollback() {
+    run(|| async {
+        let harness = PostgresHarness::<Direct>::start(always_everything()).await;
+        harness
+            .run("CREATE TABLE {schema}.late (id int PRIMARY KEY, other int REFERENCES {schema}.late DEFERRABLE INITIALLY DEFERRED)")
+            .await;
+        let mut tx = harness.store().begin().await.unwrap();
+        let insert = format!("INSERT INTO {}.late VALUES (1, 2)", harness.naming.schema());
+        sqlx::query(AssertSqlSafe(insert)).execute(tx.connection()).await.unwrap();
+        tx.enqueue(harness.store(), Enqueue::pending(&messages(1))).await.unwrap();
+        let Err(CommitError::RolledBack(error)) = tx.commit().await else { panic!("must be rolled back") };
+        assert_eq!((error.kind(), error.code()), (ErrorKind::Rejected, Some("23503")));
+        assert_eq!(harness.number("SELECT count(*) FROM {schema}.late").await, 0);
+        assert_eq!(harness.store().overview().await.unwrap().total().pending, 0);
+    });
+}
+
+/// H14: of two transactions that cannot both be true, the later commit is a rollback that may be tried again.
+#[test]
+fn a_serialization_failure_at_the_commit_is_a_rollback() {
+    run(|| async {
+        let harness = PostgresHarness::<Direct>::start(always_everything()).await;
+        let store = with_session(&harness, &[("default_transaction_isolation", "serializable")]).await;
+        let schema = harness.naming.schema();
+        let (mut one, mut two) = (store.begin().await.unwrap(), store.begin().await.unwrap());
+        for tx in [&mut one, &mut two] {
+            let read = format!("SELECT count(*) FROM {schema}.business");
+            sqlx::query(AssertSqlSafe(read)).fetch_one(tx.connection()).await.unwrap();
+            let write = format!("INSERT INTO {schema}.business DEFAULT VALUES");
+            sqlx::query(AssertSqlSafe(write)).execute(tx.connection()).await.unwrap();
+        }
+        one.commit().await.unwrap();
+        let Err(CommitError::RolledBack(error)) = two.commit().await else { panic!("must be rolled back") };
+        assert_eq!(error.kind(), ErrorKind::Conflict);
+        assert_eq!(harness.business_row_count().await, 1);
+    });
 }

@@ -1,6 +1,6 @@
 //! What only SQLite can do to a message. The numbers are those of `RELIABILITY.md`.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use pillarbox_core::admin::{Filter, MessageName, OutboxAdmin};
 use pillarbox_core::lease::Claim;
@@ -8,9 +8,7 @@ use pillarbox_core::outbox::{Settled, Verdict};
 use pillarbox_core::retention::PurgeLimit;
 use pillarbox_core::schema::SchemaPolicy;
 use pillarbox_core::store::{Enqueue, EnqueueIn, OutboxStore, Placement, Reap, Settlement, StoreOptions};
-use pillarbox_core::{
-    CommitError, ErrorKind, Message, OwnerToken, SchemaAdmin, State, StoreTransaction, Transactional,
-};
+use pillarbox_core::{ErrorKind, Message, OwnerToken, SchemaAdmin, State};
 use pillarbox_sqlite::SqliteStore;
 use pillarbox_testing::Harness;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
@@ -20,15 +18,15 @@ use crate::harness::SqliteHarness;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-async fn start() -> SqliteHarness {
+pub(crate) async fn start() -> SqliteHarness {
     SqliteHarness::start(StoreOptions::default()).await
 }
 
-fn claim(owner: OwnerToken, limit: u32) -> Claim {
+pub(crate) fn claim(owner: OwnerToken, limit: u32) -> Claim {
     Claim::new(owner, HOUR, limit).unwrap()
 }
 
-async fn enqueue(store: &SqliteStore, count: usize) {
+pub(crate) async fn enqueue(store: &SqliteStore, count: usize) {
     let messages: Vec<_> = (0..count).map(|number| Message::new("t", number.to_string())).collect();
     store.enqueue(Enqueue::pending(&messages)).await.unwrap();
 }
@@ -233,38 +231,6 @@ async fn the_log_is_cut_back() {
     assert!(log.metadata().unwrap().len() <= 64 << 20);
 }
 
-/// §5.2: the clock of the machine is behind the time that was acted upon; the database's time stands still.
-#[tokio::test]
-async fn time_never_goes_back() {
-    let harness = start().await;
-    let store = harness.store();
-    let ahead = SystemTime::now() + HOUR;
-    let micros = ahead.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_micros();
-    harness.run(&format!("UPDATE {{t}}_clock SET at = {micros}")).await;
-
-    let message = Message::new("t", "").delay(Duration::from_secs(60));
-    store.enqueue(Enqueue::pending(&[Message::new("t", ""), message.clone()])).await.unwrap();
-    let claimed = store.claim(claim(OwnerToken::new(), 10)).await.unwrap();
-    assert_eq!(claimed.len(), 1);
-    assert!(claimed[0].created_at >= ahead - Duration::from_micros(1));
-    let waiting = store.get(MessageName::Message(message.id())).await.unwrap().unwrap();
-    assert!(waiting.due_at.unwrap() > ahead + Duration::from_secs(59));
-    assert_eq!(harness.number("SELECT at FROM {t}_clock").await, i64::try_from(micros).unwrap());
-}
-
-/// §5.2: what is written moves the guard, what only looks does not.
-#[tokio::test]
-async fn the_clock_is_remembered_when_something_is_written() {
-    let harness = start().await;
-    enqueue(harness.store(), 1).await;
-    assert_eq!(harness.number("SELECT at FROM {t}_clock").await, 0);
-    harness.store().claim(claim(OwnerToken::new(), 1)).await.unwrap();
-    let guard = harness.number("SELECT at FROM {t}_clock").await;
-    assert!(guard > 0);
-    harness.store().claim(claim(OwnerToken::new(), 1)).await.unwrap();
-    assert_eq!(harness.number("SELECT at FROM {t}_clock").await, guard);
-}
-
 /// An idle runtime writes nothing: the version of the data, as another connection sees it, does not move.
 #[tokio::test]
 async fn an_idle_store_does_not_write() {
@@ -287,6 +253,7 @@ async fn an_idle_store_does_not_write() {
         assert!(store.exchange(&[], claim(owner, 10)).await.unwrap().claimed.is_empty());
         assert_eq!(store.reap_all().await.unwrap(), Default::default());
         assert_eq!(store.purge(PurgeLimit::default()).await.unwrap(), 0);
+        assert!(store.clock().await.unwrap().is_some());
         assert!(store.settle(owner, &[]).await.unwrap().is_empty());
         store.overview().await.unwrap();
         store.deploy_schema().await.unwrap();
@@ -435,42 +402,6 @@ async fn many_instances_can_create_one_file_at_once() {
     }
 }
 
-/// The printed script makes the same tables when a DBA runs it.
-#[tokio::test]
-async fn the_script_deploys_by_hand() {
-    let directory = tempfile::tempdir().unwrap();
-    let url = format!("sqlite:{}/script.db", directory.path().display());
-    let script = SqliteStore::connect("sqlite::memory:", StoreOptions::default()).await.unwrap().schema_script();
-    let create = SqliteConnectOptions::new().filename(directory.path().join("script.db")).create_if_missing(true);
-    let mut connection = SqliteConnection::connect_with(&create).await.unwrap();
-    sqlx::raw_sql(AssertSqlSafe(script)).execute(&mut connection).await.unwrap();
-    connection.close().await.unwrap();
-    let check = StoreOptions { schema: SchemaPolicy::Check, ..StoreOptions::default() };
-    let store = SqliteStore::connect(&url, check).await.unwrap();
-    enqueue(&store, 1).await;
-    assert_eq!(store.claim(claim(OwnerToken::new(), 9)).await.unwrap().len(), 1);
-}
-
-/// A foreign row under a message id that the shelf knows already can be settled, and blocks no claim.
-#[tokio::test]
-async fn a_foreign_duplicate_blocks_nothing() {
-    let harness = start().await;
-    let store = harness.store();
-    let owner = OwnerToken::new();
-    let waiting = Message::new("t", "").delay(HOUR);
-    store.enqueue(Enqueue::pending(&[waiting.clone(), Message::new("t", "")])).await.unwrap();
-    let done = store.claim(claim(owner, 1)).await.unwrap();
-    store.settle(owner, &[Settlement::ack(done[0].held)]).await.unwrap();
-    harness.run("INSERT INTO {t} (message_id, topic, payload) SELECT message_id, topic, x'' FROM {t}_shelf").await;
-    harness.advance(HOUR * 2).await;
-
-    let claimed = store.claim(claim(owner, 10)).await.unwrap();
-    assert_eq!(claimed.len(), 2, "the shelved one waits behind its live twin");
-    let verdicts: Vec<_> = claimed.iter().map(|claimed| Settlement::ack(claimed.held)).collect();
-    assert_eq!(store.settle(owner, &verdicts).await.unwrap(), [Settled::Applied; 2]);
-    assert_eq!(store.overview().await.unwrap().total().done, 2);
-}
-
 /// H31: calls that are dropped at any moment leave no transaction open and no lock behind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dropped_calls_leave_nothing_open() {
@@ -487,92 +418,4 @@ async fn dropped_calls_leave_nothing_open() {
     harness.run("INSERT INTO business (note) VALUES ('the write lock is free')").await;
     let total = store.overview().await.unwrap().total();
     assert!(total.pending + total.processing > 0);
-}
-
-/// H10: a commit that SQLite refuses leaves the transaction open; it is rolled back, and its connection stays in order.
-#[tokio::test]
-async fn a_commit_that_fails_is_a_rollback() {
-    let harness = start().await;
-    harness
-        .run("CREATE TABLE late (id INTEGER PRIMARY KEY, other INTEGER REFERENCES late DEFERRABLE INITIALLY DEFERRED)")
-        .await;
-    for _ in 0..10 {
-        let mut tx = harness.store().begin().await.unwrap();
-        sqlx::query("INSERT INTO late VALUES (1, 2)").execute(tx.connection()).await.unwrap();
-        tx.enqueue(harness.store(), Enqueue::pending(&[Message::new("t", "")])).await.unwrap();
-        let Err(CommitError::RolledBack(error)) = tx.commit().await else { panic!("must be rolled back") };
-        assert_eq!(error.kind(), ErrorKind::Rejected);
-        assert_eq!(harness.number("SELECT count(*) FROM late").await, 0);
-        assert_eq!(harness.store().overview().await.unwrap().total().pending, 0);
-    }
-}
-
-/// H12: a transaction waits for another process's writes, also where the connection itself would not wait.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_begin_waits_for_other_writers() {
-    let harness = start().await;
-    let connect = SqliteStore::connect_options(&harness.url()).unwrap().busy_timeout(Duration::ZERO);
-    let store = SqliteStore::connect_with(connect, StoreOptions::default()).await.unwrap();
-    let other = harness.user().begin_with("BEGIN IMMEDIATE").await.unwrap();
-    let begin = tokio::spawn({
-        let store = store.clone();
-        async move { store.begin().await.unwrap().commit().await.unwrap() }
-    });
-    // Reads go by the writer; after one of them the other task has met it.
-    for _ in 0..20 {
-        store.overview().await.unwrap();
-    }
-    assert!(!begin.is_finished());
-    other.rollback().await.unwrap();
-    begin.await.unwrap();
-}
-
-/// H12, H31: in memory there is one connection. The store's calls wait for an open transaction, and not for ever.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_transaction_in_memory_keeps_the_store_waiting() {
-    let memory = SqlitePoolOptions::new().max_connections(1).acquire_timeout(Duration::from_millis(50));
-    let pool = memory.connect("sqlite::memory:").await.unwrap();
-    let store = SqliteStore::with_pool(pool, StoreOptions::default()).await.unwrap();
-    let mut tx = store.begin().await.unwrap();
-    tx.enqueue(&store, Enqueue::pending(&[Message::new("t", "")])).await.unwrap();
-    assert_eq!(store.overview().await.unwrap_err().kind(), ErrorKind::Unavailable);
-    tx.commit().await.unwrap();
-    assert_eq!(store.overview().await.unwrap().total().pending, 1);
-}
-
-/// H10: a connection that a user's transaction has spoiled is not begun on.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_begin_passes_over_spoiled_connections() {
-    let harness = start().await;
-    let store = harness.store();
-    for _ in 0..4 {
-        let mut tx = store.pool().begin().await.unwrap();
-        let twice = sqlx::query("INSERT OR ROLLBACK INTO business (id) VALUES (-1), (-1)");
-        twice.execute(&mut *tx).await.unwrap_err();
-        // The driver's own rollback fails now, and it counts an open transaction for ever.
-        drop(tx);
-    }
-    for _ in 0..10 {
-        store.begin().await.unwrap().commit().await.unwrap();
-    }
-}
-
-/// H10: whichever way a transaction ends that SQLite has rolled back by itself, the pool is in order for others.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_spoiled_transaction_leaves_the_pool_in_order() {
-    let harness = start().await;
-    let store = harness.store();
-    for _ in 0..10 {
-        let mut tx = store.begin().await.unwrap();
-        harness.spoil(&mut tx).await;
-        let ended = tx.commit().await;
-        assert!(matches!(ended, Err(CommitError::RolledBack(_))), "{ended:?}");
-        let mut tx = store.begin().await.unwrap();
-        harness.spoil(&mut tx).await;
-        tx.rollback().await.unwrap();
-        let mut tx = store.begin().await.unwrap();
-        harness.spoil(&mut tx).await;
-        drop(tx);
-        store.pool().begin_with("BEGIN IMMEDIATE").await.unwrap().commit().await.unwrap();
-    }
 }
