@@ -214,9 +214,9 @@ fn a_leased_receipt_has_one_effect_whichever_way_the_clock_jumps() {
             let registered = inbox.register_under(&mut tx, &receipt, Some(lease)).await.unwrap().registered;
             h.write_business_row(&mut tx).await;
             if registered == Registered::New {
-                h.commit(tx).await
+                h.commit(tx).await;
             } else {
-                h.rollback(tx).await
+                h.rollback(tx).await;
             }
             registered
         };
