@@ -69,6 +69,30 @@ impl OwnerToken {
     }
 }
 
+/// The name of one run of a program that serves a queue: drawn when it starts, and gone when it ends.
+///
+/// New ones are UUIDv7, so that a list of instances stands in the order in which they were started.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct InstanceId(Uuid);
+
+impl InstanceId {
+    /// Draws a new, time-ordered id.
+    #[expect(clippy::new_without_default, reason = "two calls differ; a default would hide that")]
+    pub fn new() -> Self {
+        Self(Uuid::now_v7())
+    }
+
+    /// Takes an id that exists already; the nil UUID names nobody and is refused.
+    pub fn from_uuid(uuid: Uuid) -> Result<Self, Invalid> {
+        not_nil("instance_id", uuid).map(Self)
+    }
+
+    /// The UUID itself.
+    pub fn as_uuid(&self) -> Uuid {
+        self.0
+    }
+}
+
 /// A number that every claim draws anew; a settlement must bring it back.
 ///
 /// It is random, not a counter, so that a worker from before a restored backup cannot hold the number of
@@ -144,7 +168,7 @@ macro_rules! shows_as {
     )*};
 }
 
-shows_as!(MessageId WorkId OwnerToken Fence StoreId);
+shows_as!(MessageId WorkId OwnerToken InstanceId Fence StoreId);
 
 #[cfg(test)]
 mod tests {
@@ -167,6 +191,15 @@ mod tests {
         let ids: Vec<_> = (0..10_000).map(|_| MessageId::new()).collect();
         assert!(ids.windows(2).all(|pair| pair[0] < pair[1]));
         assert_eq!(ids[0].as_uuid().get_version_num(), 7);
+    }
+
+    /// WRK-05.
+    #[test]
+    fn instance_ids_are_time_ordered_and_never_nil() {
+        assert_eq!(InstanceId::from_uuid(Uuid::nil()).unwrap_err().problems()[0].field(), "instance_id");
+        let (first, second) = (InstanceId::new(), InstanceId::new());
+        assert!(first < second);
+        assert_eq!(first.as_uuid().get_version_num(), 7);
     }
 
     #[test]

@@ -28,6 +28,8 @@
 //! | [`transaction`] | the seam for transactions that a store begins for its user |
 //! | [`inbox`] | the seam of the inbox, its receipts, and what another delivery of a message does |
 //! | [`wake`] | the seam for wake-ups between processes |
+//! | [`instance`] | who serves a queue now, and the seam of the list of them |
+//! | [`partition`] | which partition a key belongs to, and which instance a partition |
 
 pub mod admin;
 pub mod clock;
@@ -35,11 +37,13 @@ pub mod error;
 pub mod floor;
 pub mod id;
 pub mod inbox;
+pub mod instance;
 pub mod lasting;
 pub mod lease;
 pub mod message;
 pub mod naming;
 pub mod outbox;
+pub mod partition;
 pub mod parts;
 pub mod problem;
 pub mod retention;
@@ -53,10 +57,12 @@ pub mod wake;
 
 pub use admin::OutboxAdmin;
 pub use error::{ErrorKind, StoreError};
-pub use id::{Fence, MessageId, OwnerToken, StoreId, WorkId};
+pub use id::{Fence, InstanceId, MessageId, OwnerToken, StoreId, WorkId};
 pub use inbox::{Admission, ConsumeIn, InboxState, InboxStore, Incoming, Receipt, Registered, WithInbox};
+pub use instance::{Instance, InstanceRecord, InstanceStore};
 pub use message::{Limits, Message, TypeName};
 pub use outbox::{AttemptEnd, Settled, State, Verdict, decide};
+pub use partition::{Assignment, Partition, PartitionCount, assign, partition_of};
 pub use problem::{Invalid, Problem};
 pub use schema::SchemaAdmin;
 pub use store::{EnqueueIn, OutboxStore};

@@ -15,6 +15,7 @@ mod limits;
 
 use identity::Identity;
 pub use limits::Limits;
+pub(crate) use limits::check_text;
 
 /// The aggregate type of messages that belong to no aggregate.
 pub const GLOBAL_AGGREGATE: &str = "__GLOBAL__";

@@ -73,7 +73,7 @@ pub fn write_aggregate_type(message: &Message) -> Option<&str> {
 }
 
 /// Reads headers, also those that another language wrote: numbers and truth values become text.
-fn read_headers(json: &str) -> Result<BTreeMap<String, String>, Undecodable> {
+pub(crate) fn read_headers(json: &str) -> Result<BTreeMap<String, String>, Undecodable> {
     let refuse = |complaint: &str| Undecodable { column: "headers", complaint: complaint.into() };
     let value = serde_json::from_str(json).map_err(|_| refuse("is not JSON"))?;
     let Value::Object(object) = value else { return Err(refuse("is not a JSON object")) };

@@ -19,8 +19,8 @@ pub enum SchemaPolicy {
 }
 
 /// What to do about tables that are not there.
-pub const DEPLOY_ADVICE: &str =
-    "run `pillarbox migrate` (with --inbox for those of an inbox), or connect with SchemaPolicy::Deploy";
+pub const DEPLOY_ADVICE: &str = "run `pillarbox migrate` (with --inbox for those of an inbox, --instances for that of the instances), \
+     or connect with SchemaPolicy::Deploy";
 
 /// One numbered step of the schema. A step is never changed once it has been released.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +33,8 @@ pub struct Migration {
     pub sql: &'static str,
 }
 
-/// Steps that are deployed and recorded together: the tables of a queue, or those of an inbox's ledger beside it.
+/// Steps that are deployed and recorded together: the tables of a queue, or what stands beside them: an inbox's ledger, the
+/// list of instances.
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
     /// What its record adds to the name of the queue's table.

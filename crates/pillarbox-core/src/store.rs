@@ -22,6 +22,7 @@ use async_trait::async_trait;
 
 use crate::error::StoreError;
 use crate::id::{OwnerToken, StoreId, WorkId};
+use crate::instance::InstanceStore;
 use crate::lease::{Claim, Held};
 use crate::message::{Limits, Message};
 use crate::naming::Naming;
@@ -151,6 +152,14 @@ pub trait OutboxStore: fmt::Debug + Send + Sync + 'static {
     /// A store without wake-ups answers none; its users poll.
     async fn listen(&self) -> Result<Option<Box<dyn Wakeups>>, StoreError> {
         Ok(None)
+    }
+
+    /// The list of the instances that serve this queue. Looks at nothing: its table is deployed or checked by whoever uses it,
+    /// through [`SchemaAdmin::apply_policy`](crate::SchemaAdmin::apply_policy).
+    ///
+    /// A store without such a list answers none.
+    fn instances(&self) -> Option<Arc<dyn InstanceStore>> {
+        None
     }
 }
 

@@ -85,7 +85,8 @@ impl Message {
     }
 }
 
-fn check_text(field: &'static str, value: &str, chars_max: usize, problems: &mut Vec<Problem>) {
+/// Notes what is wrong with a text that may be empty.
+pub(crate) fn check_text(field: &'static str, value: &str, chars_max: usize, problems: &mut Vec<Problem>) {
     // No text has more characters than bytes.
     if value.len() > chars_max {
         let length = value.chars().count();
