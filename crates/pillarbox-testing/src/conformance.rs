@@ -244,6 +244,22 @@ macro_rules! conformance {
                 shard_2_agrees_with_the_reference,
                 shard_3_agrees_with_the_reference,
             }
+            instances {
+                an_instance_is_listed_with_what_it_said,
+                a_heartbeat_moves_on_when_it_was_seen_and_not_when_it_started,
+                instances_are_listed_in_the_order_of_their_ids,
+                a_silent_instance_is_not_live,
+                an_instance_that_slept_is_there_again,
+                leaving_is_at_once,
+                thirty_two_heartbeats_at_once_are_all_heard,
+                what_an_instance_says_is_bounded,
+                foreign_metadata_is_shown_and_not_obeyed,
+                a_sign_from_the_future_is_none,
+                the_long_silent_are_forgotten,
+                the_list_is_deployed_when_it_is_used,
+                each_queue_has_a_list_of_its_own,
+                a_heartbeat_cut_short_harms_nobody,
+            }
             isolation {
                 every_level_can_be_begun,
                 the_settings_name_the_level,

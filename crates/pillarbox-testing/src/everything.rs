@@ -8,8 +8,8 @@ use pillarbox_core::lease::{Claim, Held, Lease};
 use pillarbox_core::retention::PurgeLimit;
 use pillarbox_core::store::{Enqueue, Placement, Reap, Settlement};
 use pillarbox_core::{
-    ConsumeIn, InboxState, InboxStore, Incoming, Message, OutboxAdmin, OutboxStore, OwnerToken, Receipt, Settled,
-    State, StoreError, StoreTransaction, Transactional, Verdict, WithInbox,
+    ConsumeIn, InboxState, InboxStore, Incoming, Instance, Message, OutboxAdmin, OutboxStore, OwnerToken, Receipt,
+    Settled, State, StoreError, StoreTransaction, Transactional, Verdict, WithInbox,
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -33,6 +33,20 @@ pub async fn use_everything<S: WithInbox + OutboxAdmin>(store: &S) -> Result<(),
     assert!(received.iter().all(|one| one.outcome == Reception::Queued), "{received:?}");
     work(&*inbox.queue(), &*inbox.admin(), 5).await?;
     inbox.purge(PurgeLimit::default()).await?;
+    register(store).await
+}
+
+/// What a runtime does about the list of instances.
+async fn register<S: OutboxStore>(store: &S) -> Result<(), StoreError> {
+    let Some(instances) = store.instances() else { return Ok(()) };
+    instances.apply_policy(store.options().schema).await?;
+    let instance = Instance::new("everything", "host", 1);
+    for _ in 0..2 {
+        instances.heartbeat(&instance).await?;
+    }
+    assert_eq!(instances.live(HOUR).await?.len(), 1);
+    assert!(instances.leave(instance.id()).await?);
+    instances.forget(HOUR, PurgeLimit::default()).await?;
     Ok(())
 }
 

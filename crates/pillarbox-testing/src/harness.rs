@@ -6,6 +6,7 @@ use std::time::Duration;
 use pillarbox_core::inbox::InboxOptions;
 use pillarbox_core::store::{Enqueue, Enqueued, StoreOptions};
 use pillarbox_core::{ConsumeIn, OutboxAdmin, OutboxStore, SchemaAdmin, StoreError, Transactional, WithInbox};
+use uuid::Uuid;
 
 /// A transaction that the store under test has begun.
 pub type StoreTx<H> = <<H as Harness>::Store as Transactional>::Transaction;
@@ -54,7 +55,8 @@ pub trait Harness: Sized + Send + Sync + 'static {
     /// Opens a store with exactly these options, naming included, in the database of this test.
     fn connect_as_is(&self, options: StoreOptions) -> impl Future<Output = Result<Self::Store, StoreError>> + Send;
 
-    /// Lets time pass for this test alone: every time in its tables, those of its inbox included, moves so far into the past.
+    /// Lets time pass for this test alone: every time in its tables, those of its inbox and of the outbox's list of instances
+    /// included, moves so far into the past.
     fn advance(&self, by: Duration) -> impl Future<Output = ()> + Send;
 
     /// Overwrites the recorded schema version, as an older or newer program would have left it.
@@ -63,6 +65,10 @@ pub trait Harness: Sized + Send + Sync + 'static {
     /// Stores a row as another language would, by plain SQL with as few columns as the table contract allows,
     /// with `headers` as they are given, well-formed or not.
     fn insert_foreign_row(&self, topic: &str, headers: Option<&str>) -> impl Future<Output = ()> + Send;
+
+    /// Adds a row to the list of instances as another language would, with `metadata` as it is given, well-formed or not, last
+    /// seen so far `ahead` of now. Its service and host are `foreign`.
+    fn insert_foreign_instance(&self, id: Uuid, metadata: &str, ahead: Duration) -> impl Future<Output = ()> + Send;
 
     /// Sets `attempts` and `lost_lease_count` of every stored message, to come near the limits of the type.
     fn set_counters(&self, attempts: u32, lost_lease_count: u32) -> impl Future<Output = ()> + Send;

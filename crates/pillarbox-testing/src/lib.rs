@@ -87,4 +87,4 @@ pub use double::{TestOutbox, memory};
 pub use encryption::Encryption;
 pub use everything::use_everything;
 pub use harness::{Harness, StoreTx};
-pub use memory::{MemoryDatabase, MemoryHarness, MemoryInbox, MemoryStore, MemoryTransaction};
+pub use memory::{MemoryDatabase, MemoryHarness, MemoryInbox, MemoryInstances, MemoryStore, MemoryTransaction};

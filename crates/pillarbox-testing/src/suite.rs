@@ -23,6 +23,7 @@ pub mod inbox_queue;
 pub mod inbox_receive;
 mod inbox_walk;
 pub mod inbox_walks;
+pub mod instances;
 pub mod isolation;
 pub mod lease;
 pub mod limits;

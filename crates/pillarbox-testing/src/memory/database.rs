@@ -10,6 +10,7 @@ use pillarbox_core::naming::Naming;
 use pillarbox_core::schema::{SchemaPolicy, SchemaStatus};
 use pillarbox_core::store::StoreOptions;
 
+use super::instance::Instances;
 use super::ledger::Ledger;
 use super::outbox::Outbox;
 use super::store::MemoryStore;
@@ -20,6 +21,9 @@ pub(super) const SCHEMA_VERSION: u32 = 2;
 
 /// The version of a ledger's schema; the same number as in the other backends.
 const LEDGER_VERSION: u32 = 3;
+
+/// The version of the list of instances; the same number as in the other backends.
+const INSTANCES_VERSION: u32 = 4;
 
 /// A database in memory, shared by all its handles.
 #[derive(Clone)]
@@ -33,6 +37,7 @@ pub(super) struct Inner {
     now: SystemTime,
     outboxes: HashMap<Naming, Outbox>,
     ledgers: HashMap<Naming, Ledger>,
+    instances: HashMap<Naming, Instances>,
     pub(super) business_row_count: u64,
 }
 
@@ -41,8 +46,8 @@ impl MemoryDatabase {
     #[expect(clippy::new_without_default, reason = "two calls make two databases; a default would hide that")]
     pub fn new() -> Self {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_600_000_000);
-        let (outboxes, ledgers) = (HashMap::new(), HashMap::new());
-        Self { inner: Arc::new(Mutex::new(Inner { now, outboxes, ledgers, business_row_count: 0 })) }
+        let (outboxes, ledgers, instances) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Self { inner: Arc::new(Mutex::new(Inner { now, outboxes, ledgers, instances, business_row_count: 0 })) }
     }
 
     /// Opens a store, as another process would; does about the tables what the options say.
@@ -97,6 +102,15 @@ impl MemoryDatabase {
         SchemaStatus::of(self.lock().ledgers.contains_key(naming).then_some(LEDGER_VERSION), LEDGER_VERSION)
     }
 
+    pub(super) fn deploy_instances(&self, naming: &Naming) -> u32 {
+        self.lock().instances.entry(naming.clone()).or_default();
+        INSTANCES_VERSION
+    }
+
+    pub(super) fn instances_status(&self, naming: &Naming) -> SchemaStatus {
+        SchemaStatus::of(self.lock().instances.contains_key(naming).then_some(INSTANCES_VERSION), INSTANCES_VERSION)
+    }
+
     pub(super) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
@@ -125,6 +139,15 @@ impl Inner {
             (Some(outbox), Some(ledger)) => Ok((outbox, ledger, self.now)),
             _ => Err(StoreError::rejected(SchemaStatus::Missing.to_string())),
         }
+    }
+}
+
+impl Inner {
+    /// As [`call`](Self::call), on the list of instances.
+    pub(super) fn call_instances(&mut self, naming: &Naming) -> Result<(&mut Instances, SystemTime), StoreError> {
+        self.now += Duration::from_millis(1);
+        let missing = || StoreError::rejected(SchemaStatus::Missing.to_string());
+        Ok((self.instances.get_mut(naming).ok_or_else(missing)?, self.now))
     }
 }
 

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use pillarbox_core::store::{Enqueue, EnqueueIn, Enqueued, StoreOptions};
 use pillarbox_core::{Message, StoreError};
+use uuid::Uuid;
 
 use super::database::MemoryDatabase;
+use super::instance::MemoryInstances;
 use super::row::{COUNT_MAX, Row};
 use super::store::MemoryStore;
 use super::transaction::MemoryTransaction;
@@ -60,6 +62,10 @@ impl Harness for MemoryHarness {
             outbox.insert(vec![row]);
         });
         insert.expect("the tables are deployed");
+    }
+
+    async fn insert_foreign_instance(&self, id: Uuid, metadata: &str, ahead: Duration) {
+        MemoryInstances::beside(&self.store).insert_foreign(id, metadata, ahead);
     }
 
     async fn set_counters(&self, attempts: u32, lost_lease_count: u32) {

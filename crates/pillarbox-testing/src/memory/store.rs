@@ -10,9 +10,10 @@ use pillarbox_core::naming::Naming;
 use pillarbox_core::retention::PurgeLimit;
 use pillarbox_core::schema::{SchemaPolicy, SchemaStatus};
 use pillarbox_core::store::{Claimed, Enqueue, Enqueued, Exchanged, GuardPlan, Reap, Reaped, Settlement, StoreOptions};
-use pillarbox_core::{OutboxStore, OwnerToken, SchemaAdmin, Settled, StoreError, StoreId};
+use pillarbox_core::{InstanceStore, OutboxStore, OwnerToken, SchemaAdmin, Settled, StoreError, StoreId};
 
 use super::database::MemoryDatabase;
+use super::instance::MemoryInstances;
 use super::locks::until_free;
 use super::outbox::Outbox;
 use super::row::Row;
@@ -172,6 +173,10 @@ impl OutboxStore for MemoryStore {
     async fn detached(&self) -> Result<Arc<dyn OutboxStore>, StoreError> {
         // A clone: nothing here waits for anybody's runtime.
         Ok(Arc::new(self.clone()))
+    }
+
+    fn instances(&self) -> Option<Arc<dyn InstanceStore>> {
+        Some(Arc::new(MemoryInstances::beside(self)))
     }
 }
 

@@ -10,6 +10,7 @@ pub(super) use pillarbox_core::admin::{Filter, ListQuery, MessageName, OutboxAdm
 pub(super) use pillarbox_core::inbox::{
     ContentHash, InboxOptions, InboxRecord, Mark, Received, Reception, Registered, Sighting,
 };
+pub(super) use pillarbox_core::instance::{Instance, InstanceRecord, InstanceStore};
 pub(super) use pillarbox_core::lease::{Claim, Held, Lease};
 pub(super) use pillarbox_core::retention::{PurgeLimit, Retention};
 pub(super) use pillarbox_core::store::{Claimed, Enqueue, Placement, Reap, Reaped, Settlement, StoreOptions};
