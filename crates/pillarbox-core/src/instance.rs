@@ -36,7 +36,7 @@ pub const METADATA_ENTRIES_MAX: usize = 32;
 pub const METADATA_BYTES_MAX: usize = 4096;
 
 /// Characters of stored metadata that a store reads; longer ones were written by others, and are shown as far as this.
-pub const METADATA_READ_MAX: u32 = 16 * 1024;
+pub const METADATA_READ_MAX: u32 = 32 * 1024;
 
 /// Under which name metadata is shown that is not what we would have written.
 pub const METADATA_FOREIGN: &str = "?";

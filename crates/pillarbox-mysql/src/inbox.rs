@@ -12,8 +12,8 @@ use pillarbox_core::inbox::{
 use pillarbox_core::lease::Lease;
 use pillarbox_core::retention::PurgeLimit;
 use pillarbox_core::schema::SchemaStatus;
-use pillarbox_core::store::{BoxFuture, CONFLICT_RETRIES_MAX};
-use pillarbox_core::{ErrorKind, OutboxAdmin, OutboxStore, SchemaAdmin, StoreError, StoreId};
+use pillarbox_core::store::BoxFuture;
+use pillarbox_core::{OutboxAdmin, OutboxStore, SchemaAdmin, StoreError, StoreId};
 use sqlx::{AssertSqlSafe, Connection as _, MySql, MySqlConnection, Transaction};
 
 use crate::enqueue::duration_micros;
@@ -21,8 +21,7 @@ use crate::error::{no_transaction, store_error};
 use crate::migrate::LEDGER;
 use crate::row::{get, record};
 use crate::sql::{InboxStatements, with_literal, with_number};
-use crate::store::{MysqlStore, finished, pause};
-use crate::transaction::begin_clean;
+use crate::store::MysqlStore;
 
 mod ledger;
 
@@ -195,24 +194,20 @@ impl<'t> ConsumeIn<Transaction<'t, MySql>> for MysqlInbox {
 #[async_trait]
 impl SchemaAdmin for MysqlInbox {
     async fn deploy_schema(&self) -> Result<u32, StoreError> {
-        self.queue.deploy_schema().await?;
-        self.queue.deploy(&LEDGER).await
+        self.queue.deploy_beside(&LEDGER).await
     }
 
     async fn check_schema(&self) -> Result<SchemaStatus, StoreError> {
-        match self.queue.check_schema().await? {
-            SchemaStatus::Current(_) => self.queue.check(&LEDGER).await,
-            other => Ok(other),
-        }
+        self.queue.check_beside(&LEDGER).await
     }
 
     fn schema_script(&self) -> String {
-        self.queue.schema_script() + "\n" + &self.queue.script(&LEDGER)
+        self.queue.script_beside(&LEDGER)
     }
 }
 
 impl MysqlInbox {
-    /// Runs `work` in a transaction of the inbox's own, again when it lost a race, in a task that nobody drops half-way.
+    /// Runs `work` in a transaction of the inbox's own.
     async fn transact<T, W>(&self, work: W) -> Result<T, StoreError>
     where
         T: Send + 'static,
@@ -221,31 +216,13 @@ impl MysqlInbox {
             + Sync
             + 'static,
     {
-        let inbox = self.clone();
-        finished(async move {
-            let mut tries = 0;
-            loop {
-                match inbox.attempt(&work).await {
-                    Err(error) if error.kind() == ErrorKind::Conflict && tries < CONFLICT_RETRIES_MAX => {
-                        tries += 1;
-                        tokio::time::sleep(pause(tries)).await;
-                    }
-                    ended => return ended,
-                }
-            }
-        })
-        .await
-    }
-
-    async fn attempt<T, W>(&self, work: &W) -> Result<T, StoreError>
-    where
-        W: for<'c> Fn(&'c Self, &'c mut MySqlConnection) -> BoxFuture<'c, Result<T, StoreError>>,
-    {
-        let inner = &self.queue.inner;
-        let mut tx = begin_clean(&inner.pool, &inner.sql.begin).await?;
-        let done = work(self, &mut tx).await?;
-        tx.commit().await.map_err(store_error)?;
-        Ok(done)
+        let (inbox, work) = (self.clone(), Arc::new(work));
+        self.queue
+            .within(move |tx| {
+                let (inbox, work) = (inbox.clone(), Arc::clone(&work));
+                Box::pin(async move { work(&inbox, tx).await })
+            })
+            .await
     }
 
     /// Forgets what has this word in the ledger.

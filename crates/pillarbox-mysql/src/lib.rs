@@ -40,13 +40,14 @@
 //!   `migrations/0002_outbox_routines.sql`.
 //! - The store's own transactions are READ COMMITTED, which needs `binlog_format` ROW or MIXED.
 //!
-//! In reading order: `store` (the handle), `enqueue`, `transaction`, `prepare`, `outbox`, `inbox`, `admin`,
+//! In reading order: `store` (the handle), `enqueue`, `transaction`, `prepare`, `outbox`, `inbox`, `instance`, `admin`,
 //! `migrate`, `row`, `sql`, `error`.
 
 mod admin;
 mod enqueue;
 mod error;
 mod inbox;
+mod instance;
 mod migrate;
 mod outbox;
 mod prepare;

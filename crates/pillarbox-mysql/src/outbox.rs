@@ -10,7 +10,7 @@ use pillarbox_core::store::{
     Claimed, Enqueue, Enqueued, Exchanged, GuardPlan, OutboxStore, Reap, Reaped, Settlement, StoreOptions,
     enqueue_answers,
 };
-use pillarbox_core::{OwnerToken, Settled, StoreError, StoreId, Verdict, WorkId};
+use pillarbox_core::{InstanceStore, OwnerToken, Settled, StoreError, StoreId, Verdict, WorkId};
 use serde_json::json;
 use sqlx::mysql::{MySql, MySqlArguments, MySqlRow};
 use sqlx::query::Query;
@@ -19,6 +19,7 @@ use time::OffsetDateTime;
 
 use crate::enqueue::{TWO_BYTES_OUTSIDE, duration_micros, guard_first, insert};
 use crate::error::store_error;
+use crate::instance::MysqlInstances;
 use crate::row::{answers, claimed, get};
 use crate::sql::{LIST_MAX, guarded, with_literal, with_number, with_owner};
 use crate::store::MysqlStore;
@@ -133,6 +134,10 @@ impl OutboxStore for MysqlStore {
 
     async fn detached(&self) -> Result<Arc<dyn OutboxStore>, StoreError> {
         Ok(Arc::new(self.with_own_pool()))
+    }
+
+    fn instances(&self) -> Option<Arc<dyn InstanceStore>> {
+        Some(Arc::new(MysqlInstances::beside(self)))
     }
 }
 

@@ -1,14 +1,15 @@
 //! Rows, read back. Columns are read by their place: `id`, the twenty of the message, then what the table adds.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use pillarbox_core::admin::StoredMessage;
 use pillarbox_core::inbox::{ContentHash, InboxRecord, Standing, state_of};
+use pillarbox_core::instance::{InstanceParts, InstanceRecord};
 use pillarbox_core::lease::Held;
 use pillarbox_core::parts::Parts;
 use pillarbox_core::store::{Claimed, Undecodable};
-use pillarbox_core::{Fence, Message, MessageId, OwnerToken, State, StoreError, WorkId};
+use pillarbox_core::{Fence, InstanceId, Message, MessageId, OwnerToken, State, StoreError, WorkId};
 use sqlx::Row as _;
 use sqlx::mysql::{MySql, MySqlRow};
 use time::OffsetDateTime;
@@ -72,6 +73,25 @@ pub(crate) fn record(row: &MySqlRow) -> Result<InboxRecord, StoreError> {
         last_error: get(row, 14)?,
         topic: get(row, 15)?,
     })
+}
+
+/// A row of `instance_live.sql`; nothing when it has no name.
+pub(crate) fn instance(row: &MySqlRow) -> Result<Option<InstanceRecord>, StoreError> {
+    let Ok(id) = InstanceId::from_uuid(get(row, 0)?) else { return Ok(None) };
+    let parts = InstanceParts {
+        service: get(row, 1)?,
+        host: get(row, 2)?,
+        pid: get(row, 3)?,
+        version: get(row, 4)?,
+        metadata: get(row, 5)?,
+    };
+    let seen = |column| instant(row, column, "seen").ok().flatten().unwrap_or(SystemTime::UNIX_EPOCH);
+    Ok(Some(InstanceRecord {
+        instance: parts.into_instance(id),
+        started_at: seen(6),
+        last_seen_at: seen(7),
+        silent_for: Duration::from_micros(get::<i64>(row, 8)?.unsigned_abs()),
+    }))
 }
 
 /// The standing in a row of `inbox_find.sql`.

@@ -68,25 +68,35 @@ statements!(
     topics,
 );
 
-macro_rules! inbox_statements {
-    ($($name:ident),* $(,)?) => {
-        /// The statements of an inbox's ledger; those of its queue are the outbox's.
+macro_rules! statements_beside {
+    ($(#[$doc:meta])* $type:ident, $noun:literal: $($name:ident),* $(,)?) => {
+        $(#[$doc])*
         #[derive(Debug)]
-        pub(crate) struct InboxStatements {
+        pub(crate) struct $type {
             $(pub(crate) $name: String,)*
         }
 
-        impl InboxStatements {
+        impl $type {
             pub(crate) fn new(naming: &Naming) -> Self {
                 Self {
-                    $($name: statement(naming, include_str!(concat!("../sql/inbox_", stringify!($name), ".sql"))),)*
+                    $($name: statement(
+                        naming,
+                        include_str!(concat!("../sql/", $noun, "_", stringify!($name), ".sql")),
+                    ),)*
                 }
             }
         }
     };
 }
 
-inbox_statements!(
+statements_beside!(
+    /// The statements of the list of instances.
+    InstanceStatements, "instance": heartbeat, leave, live, forget,
+);
+
+statements_beside!(
+    /// The statements of an inbox's ledger; those of its queue are the outbox's.
+    InboxStatements, "inbox":
     see,
     register,
     register_new,
@@ -215,7 +225,8 @@ mod tests {
     #[test]
     fn no_statement_keeps_a_default_name() {
         let naming = Naming::new("s", "t").unwrap();
-        let all = format!("{:?} {:?}", Statements::new(&naming), InboxStatements::new(&naming));
+        let beside = (InboxStatements::new(&naming), InstanceStatements::new(&naming));
+        let all = format!("{:?} {beside:?}", Statements::new(&naming));
         assert!(!all.contains("pillarbox"));
     }
 

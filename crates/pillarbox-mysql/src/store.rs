@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pillarbox_core::floor::Floor;
-use pillarbox_core::store::{CONFLICT_RETRIES_MAX, StoreOptions};
+use pillarbox_core::store::{BoxFuture, CONFLICT_RETRIES_MAX, StoreOptions};
 use pillarbox_core::{ErrorKind, SchemaAdmin as _, StoreError, StoreId};
 use sqlx::mysql::{MySqlConnectOptions, MySqlPool, MySqlPoolOptions, MySqlRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, MySqlConnection, Row as _};
@@ -14,6 +14,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, MySqlConnection,
 use crate::error::{is_dirty_connection, store_error};
 use crate::prepare::Spares;
 use crate::sql::Statements;
+use crate::transaction::begin_clean;
 
 /// A store in a MySQL or MariaDB database. Clones share the connections.
 ///
@@ -134,6 +135,38 @@ impl MysqlStore {
             })
         })
         .await
+    }
+
+    /// Runs `work` in a transaction of the store's own, again when it lost a race, in a task that nobody drops half-way.
+    pub(crate) async fn within<T, W>(&self, work: W) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        W: for<'c> Fn(&'c mut MySqlConnection) -> BoxFuture<'c, Result<T, StoreError>> + Send + Sync + 'static,
+    {
+        let store = self.clone();
+        finished(async move {
+            let mut tries = 0;
+            loop {
+                match store.within_once(&work).await {
+                    Err(error) if error.kind() == ErrorKind::Conflict && tries < CONFLICT_RETRIES_MAX => {
+                        tries += 1;
+                        tokio::time::sleep(pause(tries)).await;
+                    }
+                    ended => return ended,
+                }
+            }
+        })
+        .await
+    }
+
+    async fn within_once<T, W>(&self, work: &W) -> Result<T, StoreError>
+    where
+        W: for<'c> Fn(&'c mut MySqlConnection) -> BoxFuture<'c, Result<T, StoreError>>,
+    {
+        let mut tx = begin_clean(&self.inner.pool, &self.inner.sql.begin).await?;
+        let done = work(&mut tx).await?;
+        tx.commit().await.map_err(store_error)?;
+        Ok(done)
     }
 
     /// Runs something on a connection of the pool, again after a lost race, in a task that nobody can drop half-way.

@@ -32,6 +32,7 @@ mod admin;
 mod enqueue;
 mod error;
 mod inbox;
+mod instance;
 mod migrate;
 mod notify;
 mod outbox;

@@ -24,6 +24,12 @@ pub(crate) const LEDGER: Part = Part {
     steps: &[Migration { number: 3, name: "inbox_ledger", sql: include_str!("../migrations/0003_inbox_ledger.sql") }],
 };
 
+/// The list of the instances that serve a queue, deployed by the first that registers.
+pub(crate) const INSTANCES: Part = Part {
+    suffix: "_instance",
+    steps: &[Migration { number: 4, name: "instances", sql: include_str!("../migrations/0004_instances.sql") }],
+};
+
 /// Several outboxes may share a schema: each has its own rows.
 const VERSION_TABLE: &str = "CREATE TABLE IF NOT EXISTS pillarbox.schema_version (
     table_name text        NOT NULL,
@@ -49,6 +55,23 @@ impl SchemaAdmin for PostgresStore {
 }
 
 impl PostgresStore {
+    /// The tables of the queue, then those of a part that stands beside them.
+    pub(crate) async fn deploy_beside(&self, part: &'static Part) -> Result<u32, StoreError> {
+        self.deploy(&QUEUE).await?;
+        self.deploy(part).await
+    }
+
+    pub(crate) async fn check_beside(&self, part: &'static Part) -> Result<SchemaStatus, StoreError> {
+        match self.check(&QUEUE).await? {
+            SchemaStatus::Current(_) => self.check(part).await,
+            other => Ok(other),
+        }
+    }
+
+    pub(crate) fn script_beside(&self, part: &Part) -> String {
+        self.script(&QUEUE) + "\n" + &self.script(part)
+    }
+
     pub(crate) async fn deploy(&self, part: &'static Part) -> Result<u32, StoreError> {
         let store = self.clone();
         // A dropped begin() would leave an open transaction in the pool: the task is never dropped half-way.

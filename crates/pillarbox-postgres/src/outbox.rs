@@ -11,13 +11,14 @@ use pillarbox_core::retention::{PurgeLimit, Retention};
 use pillarbox_core::store::{
     Claimed, Enqueue, Enqueued, Exchanged, GuardPlan, OutboxStore, Reap, Reaped, Settlement, StoreOptions,
 };
-use pillarbox_core::{OwnerToken, StoreError, StoreId, Wakeups, WorkId};
+use pillarbox_core::{InstanceStore, OwnerToken, StoreError, StoreId, Wakeups, WorkId};
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
 use time::OffsetDateTime;
 
 use crate::enqueue::{self, micros, require_open};
 use crate::error::store_error;
+use crate::instance::PostgresInstances;
 use crate::notify;
 use crate::row;
 use crate::store::{PgQuery, PostgresStore};
@@ -123,6 +124,10 @@ impl OutboxStore for PostgresStore {
 
     async fn detached(&self) -> Result<Arc<dyn OutboxStore>, StoreError> {
         Ok(Arc::new(self.with_own_pool()))
+    }
+
+    fn instances(&self) -> Option<Arc<dyn InstanceStore>> {
+        Some(Arc::new(PostgresInstances::beside(self)))
     }
 
     async fn wake_others(&self) -> Result<(), StoreError> {

@@ -1,14 +1,15 @@
 //! Reads rows. Columns are read by position: the order is that of the statements in `sql/`.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use pillarbox_core::admin::StoredMessage;
 use pillarbox_core::inbox::{ContentHash, InboxRecord, Standing, state_of};
+use pillarbox_core::instance::{InstanceParts, InstanceRecord};
 use pillarbox_core::lease::Held;
 use pillarbox_core::parts::Parts;
 use pillarbox_core::store::Claimed;
-use pillarbox_core::{Fence, MessageId, OwnerToken, State, StoreError, WorkId};
+use pillarbox_core::{Fence, InstanceId, MessageId, OwnerToken, State, StoreError, WorkId};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 use time::OffsetDateTime;
@@ -80,6 +81,25 @@ pub(crate) fn record(row: &PgRow) -> Result<InboxRecord, StoreError> {
         last_error: column.get(13)?,
         topic: column.get(14)?,
     })
+}
+
+/// A row of `instance_live.sql`; nothing when it has no name.
+pub(crate) fn instance(row: &PgRow) -> Result<Option<InstanceRecord>, StoreError> {
+    let column = Columns { row };
+    let Ok(id) = InstanceId::from_uuid(column.get(0)?) else { return Ok(None) };
+    let parts = InstanceParts {
+        service: column.get(1)?,
+        host: column.get(2)?,
+        pid: column.get(3)?,
+        version: column.get(4)?,
+        metadata: column.get(5)?,
+    };
+    Ok(Some(InstanceRecord {
+        instance: parts.into_instance(id),
+        started_at: column.get::<OffsetDateTime>(6)?.into(),
+        last_seen_at: column.get::<OffsetDateTime>(7)?.into(),
+        silent_for: Duration::from_micros(column.get::<i64>(8)?.unsigned_abs()),
+    }))
 }
 
 /// The ledger's word, whether the message was queued, and where the queue has it.

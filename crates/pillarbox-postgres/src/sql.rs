@@ -61,6 +61,15 @@ pub(crate) struct InboxSql {
     pub(crate) purge: Statement,
 }
 
+/// The statements of the list of instances.
+#[derive(Debug)]
+pub(crate) struct InstanceSql {
+    pub(crate) heartbeat: Statement,
+    pub(crate) leave: Statement,
+    pub(crate) live: Statement,
+    pub(crate) forget: Statement,
+}
+
 /// A column that some message of a batch uses, and its type as a parameter.
 pub(crate) type UsedColumn = (&'static str, &'static str);
 
@@ -184,6 +193,17 @@ impl InboxSql {
     }
 }
 
+impl InstanceSql {
+    pub(crate) fn new(naming: &Naming) -> Self {
+        Self {
+            heartbeat: planned!(anew, naming, "instance_heartbeat"),
+            leave: planned!(anew, naming, "instance_leave"),
+            live: planned!(anew, naming, "instance_live"),
+            forget: planned!(anew, naming, "instance_forget"),
+        }
+    }
+}
+
 /// The number of the first parameter after what every message has.
 const FIRST_FREE: usize = 4;
 
@@ -284,7 +304,7 @@ mod tests {
     #[test]
     fn no_statement_keeps_a_default_name() {
         let naming = Naming::new("s1", "t1").unwrap();
-        let all = format!("{:?} {:?}", Sql::new(&naming), InboxSql::new(&naming));
+        let all = format!("{:?} {:?} {:?}", Sql::new(&naming), InboxSql::new(&naming), InstanceSql::new(&naming));
         let code: String = all.split("\\n").filter(|line| !line.trim_start().starts_with("--")).collect();
         assert!(!code.contains("pillarbox."));
         assert!(!code.contains("\"outbox") && !code.contains("\"inbox"));
@@ -293,10 +313,11 @@ mod tests {
     /// H5: NOTIFY takes a lock that all commits of the server share; nothing that runs in a user's transaction does that.
     #[test]
     fn nothing_notifies() {
-        let steps = crate::migrate::QUEUE.steps.iter().chain(crate::migrate::LEDGER.steps);
-        let migrations: String = steps.map(|migration| migration.sql).collect();
+        let parts = [&crate::migrate::QUEUE, &crate::migrate::LEDGER, &crate::migrate::INSTANCES];
+        let migrations: String = parts.into_iter().flat_map(|part| part.steps).map(|migration| migration.sql).collect();
         let naming = Naming::default();
-        let all = format!("{:?} {:?} {migrations}", Sql::new(&naming), InboxSql::new(&naming)).to_lowercase();
+        let beside = (InboxSql::new(&naming), InstanceSql::new(&naming));
+        let all = format!("{:?} {beside:?} {migrations}", Sql::new(&naming)).to_lowercase();
         assert!(!all.contains("notify"));
         assert!(!all.contains("trigger"));
     }

@@ -226,19 +226,15 @@ impl<'t> ConsumeIn<Transaction<'t, Sqlite>> for SqliteInbox {
 #[async_trait]
 impl SchemaAdmin for SqliteInbox {
     async fn deploy_schema(&self) -> Result<u32, StoreError> {
-        self.queue.deploy_schema().await?;
-        self.queue.deploy(&LEDGER).await
+        self.queue.deploy_beside(&LEDGER).await
     }
 
     async fn check_schema(&self) -> Result<SchemaStatus, StoreError> {
-        match self.queue.check_schema().await? {
-            SchemaStatus::Current(_) => self.queue.check(&LEDGER).await,
-            other => Ok(other),
-        }
+        self.queue.check_beside(&LEDGER).await
     }
 
     fn schema_script(&self) -> String {
-        self.queue.schema_script() + "\n" + &self.queue.script(&LEDGER)
+        self.queue.script_beside(&LEDGER)
     }
 }
 

@@ -56,13 +56,14 @@
 //! # Map
 //!
 //! `store` has the handle and its own transactions, `transaction` those that it begins for its user, `enqueue`, `outbox`,
-//! `admin`, `inbox` and `migrate` fill the other seams of [`pillarbox_core`], `sql` renders the statements of `sql/*.sql`, `row` reads
+//! `admin`, `inbox`, `instance` and `migrate` fill the other seams of [`pillarbox_core`], `sql` renders the statements of `sql/*.sql`, `row` reads
 //! their answers, `error` knows SQLite's codes.
 
 mod admin;
 mod enqueue;
 mod error;
 mod inbox;
+mod instance;
 mod migrate;
 mod outbox;
 mod row;

@@ -26,6 +26,12 @@ pub(crate) const LEDGER: Part = Part {
     steps: &[Migration { number: 3, name: "inbox_ledger", sql: include_str!("../migrations/0003_inbox_ledger.sql") }],
 };
 
+/// The list of the instances that serve a queue, deployed by the first that registers.
+pub(crate) const INSTANCES: Part = Part {
+    suffix: "_instance",
+    steps: &[Migration { number: 4, name: "instances", sql: include_str!("../migrations/0004_instances.sql") }],
+};
+
 const VERSION_TABLE: &str = "\
 CREATE TABLE IF NOT EXISTS pillarbox_schema_version (
     outbox     TEXT    NOT NULL,
@@ -52,6 +58,23 @@ impl SchemaAdmin for SqliteStore {
 }
 
 impl SqliteStore {
+    /// The tables of the queue, then those of a part that stands beside them.
+    pub(crate) async fn deploy_beside(&self, part: &'static Part) -> Result<u32, StoreError> {
+        self.deploy(&QUEUE).await?;
+        self.deploy(part).await
+    }
+
+    pub(crate) async fn check_beside(&self, part: &'static Part) -> Result<SchemaStatus, StoreError> {
+        match self.check(&QUEUE).await? {
+            SchemaStatus::Current(_) => self.check(part).await,
+            other => Ok(other),
+        }
+    }
+
+    pub(crate) fn script_beside(&self, part: &Part) -> String {
+        self.script(&QUEUE) + "\n" + &self.script(part)
+    }
+
     pub(crate) async fn deploy(&self, part: &'static Part) -> Result<u32, StoreError> {
         if let SchemaStatus::Current(version) = self.check(part).await? {
             return Ok(version);
@@ -131,9 +154,10 @@ mod tests {
 
     #[test]
     fn steps_are_numbered_without_gaps() {
-        let mut numbers: Vec<_> = QUEUE.steps.iter().chain(LEDGER.steps).map(|step| step.number).collect();
+        let steps = [&QUEUE, &LEDGER, &INSTANCES].into_iter().flat_map(|part| part.steps);
+        let mut numbers: Vec<_> = steps.map(|step| step.number).collect();
         numbers.sort_unstable();
-        assert_eq!(numbers, [1, 2, 3]);
+        assert_eq!(numbers, [1, 2, 3, 4]);
     }
 
     #[test]

@@ -10,12 +10,13 @@ use pillarbox_core::retention::{PurgeLimit, Retention};
 use pillarbox_core::store::{
     Claimed, Enqueue, Enqueued, Exchanged, GuardPlan, OutboxStore, Reap, Reaped, Settlement, StoreOptions,
 };
-use pillarbox_core::{Fence, OwnerToken, Settled, StoreError, StoreId, Verdict, WorkId};
+use pillarbox_core::{Fence, InstanceStore, OwnerToken, Settled, StoreError, StoreId, Verdict, WorkId};
 use serde_json::json;
 use sqlx::{SqlStr, SqliteConnection};
 
 use crate::enqueue::{enqueue_within, require_open};
 use crate::error::store_error;
+use crate::instance::SqliteInstances;
 use crate::row::{self, claimed, id_list, id_map, micros, work_id};
 use crate::store::{Inner, SqliteStore, at_now};
 
@@ -147,6 +148,10 @@ impl OutboxStore for SqliteStore {
 
     async fn detached(&self) -> Result<Arc<dyn OutboxStore>, StoreError> {
         Ok(Arc::new(self.with_own_pool()))
+    }
+
+    fn instances(&self) -> Option<Arc<dyn InstanceStore>> {
+        Some(Arc::new(SqliteInstances::beside(self)))
     }
 }
 

@@ -6,10 +6,11 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use pillarbox_core::admin::StoredMessage;
 use pillarbox_core::inbox::{ContentHash, InboxRecord, Standing, state_of};
+use pillarbox_core::instance::{InstanceParts, InstanceRecord};
 use pillarbox_core::lease::Held;
 use pillarbox_core::parts::Parts;
 use pillarbox_core::store::{Claimed, Undecodable};
-use pillarbox_core::{Fence, Message, MessageId, OwnerToken, State, StoreError, WorkId};
+use pillarbox_core::{Fence, InstanceId, Message, MessageId, OwnerToken, State, StoreError, WorkId};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Decode, Row, Sqlite, ValueRef};
 use uuid::Uuid;
@@ -68,6 +69,27 @@ pub(crate) fn record(row: &SqliteRow) -> Result<InboxRecord, StoreError> {
         last_error: words(13)?,
         topic: words(14)?,
     })
+}
+
+/// A row of `instance_live.sql`; nothing when it has no name.
+pub(crate) fn instance(row: &SqliteRow) -> Result<Option<InstanceRecord>, StoreError> {
+    let Ok(id) = InstanceId::from_uuid(get(row, 0)?) else { return Ok(None) };
+    let words = |column| {
+        Ok::<_, StoreError>(get::<Option<&[u8]>>(row, column)?.map(|text| String::from_utf8_lossy(text).into_owned()))
+    };
+    let parts = InstanceParts {
+        service: words(1)?.unwrap_or_default(),
+        host: words(2)?.unwrap_or_default(),
+        pid: get(row, 3)?,
+        version: words(4)?,
+        metadata: words(5)?,
+    };
+    Ok(Some(InstanceRecord {
+        instance: parts.into_instance(id),
+        started_at: from_micros(get(row, 6)?),
+        last_seen_at: from_micros(get(row, 7)?),
+        silent_for: Duration::from_micros(get::<i64>(row, 8)?.unsigned_abs()),
+    }))
 }
 
 /// Three columns from here on: the ledger's word, whether the message was queued, and where the queue has it.

@@ -70,26 +70,33 @@ statements! {
     topics leases get list_live count_dead replay delete
 }
 
-macro_rules! inbox_statements {
-    ($($name:ident)*) => {
-        /// The statements of an inbox's ledger; those of its queue are the outbox's.
+macro_rules! statements_beside {
+    ($(#[$doc:meta])* $type:ident, $noun:literal: $($name:ident)*) => {
+        $(#[$doc])*
         #[derive(Debug)]
-        pub(crate) struct InboxStatements {
+        pub(crate) struct $type {
             $(pub(crate) $name: SqlStr,)*
         }
 
-        impl InboxStatements {
+        impl $type {
             pub(crate) fn new(naming: &Naming) -> Self {
                 let render = |sql: &str| ready(&rendered(&bare(sql), naming));
                 Self {
-                    $($name: render(include_str!(concat!("../sql/inbox_", stringify!($name), ".sql"))),)*
+                    $($name: render(include_str!(concat!("../sql/", $noun, "_", stringify!($name), ".sql"))),)*
                 }
             }
         }
     };
 }
 
-inbox_statements! {
+statements_beside! {
+    /// The statements of the list of instances.
+    InstanceStatements, "instance": heartbeat leave live forget
+}
+
+statements_beside! {
+    /// The statements of an inbox's ledger; those of its queue are the outbox's.
+    InboxStatements, "inbox":
     see register register_new release set leave_live leave_shelf bury_live bury get mismatches purge purge_look
 }
 
@@ -201,7 +208,8 @@ mod tests {
     #[test]
     fn no_statement_keeps_a_default_name() {
         let naming = Naming::new("app", "mail").unwrap();
-        let statements = format!("{:?} {:?}", Statements::new(&naming), InboxStatements::new(&naming));
+        let beside = (InboxStatements::new(&naming), InstanceStatements::new(&naming));
+        let statements = format!("{:?} {beside:?}", Statements::new(&naming));
         let code: String = statements.split("\\n").filter(|line| !line.trim_start().starts_with("--")).collect();
         assert!(!code.contains("pillarbox"), "{code}");
     }

@@ -10,6 +10,7 @@ use pillarbox_testing::Harness;
 use sqlx::mysql::{MySqlPool, MySqlPoolOptions};
 use sqlx::{AssertSqlSafe, Connection as _, MySql, Row as _, Transaction};
 use tokio::sync::OnceCell;
+use uuid::Uuid;
 
 /// Connections of one pool: many tests run at once, and the server has 300.
 const CONNECTIONS_MAX: u32 = 4;
@@ -147,6 +148,19 @@ impl Harness for MysqlHarness {
             self.run(&format!("UPDATE {{s}}_inbox SET {live}; UPDATE {{s}}_inbox_shelf SET {shelf}")).await;
             self.run(&format!("UPDATE {{s}}_inbox_ledger SET {ledger}")).await;
         }
+        let instances = "SELECT COUNT(*) FROM information_schema.tables
+                         WHERE table_schema = DATABASE() AND table_name = '{t}_instance'";
+        if self.number(instances).await > 0 {
+            self.run(&format!("UPDATE {{t}}_instance SET {}", back(&["started_at", "last_seen_at"]))).await;
+        }
+    }
+
+    async fn insert_foreign_instance(&self, id: Uuid, metadata: &str, ahead: Duration) {
+        let sql = "INSERT INTO {t}_instance (id, service, host, pid, metadata, started_at, last_seen_at)
+                   VALUES (?, 'foreign', 'foreign', 0, ?, '9999-12-31', UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND)";
+        let ahead = u64::try_from(ahead.as_micros()).unwrap();
+        let insert = sqlx::query(AssertSqlSafe(self.named(sql))).bind(id).bind(metadata).bind(ahead);
+        insert.execute(&self.user).await.unwrap();
     }
 
     async fn set_schema_version(&self, version: u32) {

@@ -85,9 +85,10 @@ async fn a_user_with_few_rights_does_everything_but_deploy() {
     let options = StoreOptions { rescan_interval: std::time::Duration::ZERO, ..StoreOptions::default() };
     let h = MysqlHarness::start(options.clone()).await;
     h.inbox().await;
+    h.store().instances().unwrap().deploy_schema().await.unwrap();
     let user = format!("'{}'@'%'", h.named("{s}"));
     h.run(&format!("CREATE USER {user}")).await;
-    for table in ["{t}", "{t}_shelf", "{s}_inbox", "{s}_inbox_shelf", "{s}_inbox_ledger"] {
+    for table in ["{t}", "{t}_shelf", "{s}_inbox", "{s}_inbox_shelf", "{s}_inbox_ledger", "{t}_instance"] {
         h.run(&format!("GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO {user}")).await;
     }
     let connect: MySqlConnectOptions = url().parse().unwrap();

@@ -155,6 +155,21 @@ impl<R: Route> Harness for PostgresHarness<R> {
             ))
             .await;
         }
+        let instances =
+            "SELECT count(*) FROM pg_tables WHERE schemaname = '{schema}' AND tablename = 'outbox_instance'";
+        if self.number(instances).await > 0 {
+            self.run(&format!(
+                "UPDATE {{schema}}.outbox_instance SET started_at = started_at - {by}, last_seen_at = last_seen_at - {by}"
+            ))
+            .await;
+        }
+    }
+
+    async fn insert_foreign_instance(&self, id: Uuid, metadata: &str, ahead: Duration) {
+        let sql = "INSERT INTO {schema}.outbox_instance (id, service, host, pid, metadata, started_at, last_seen_at)
+                   VALUES ($1, 'foreign', 'foreign', 0, $2, 'infinity', now() + $3)";
+        let sql = sql.replace("{schema}", self.naming.schema().as_str());
+        sqlx::query(AssertSqlSafe(sql)).bind(id).bind(metadata).bind(ahead).execute(&self.pool).await.unwrap();
     }
 
     async fn set_schema_version(&self, version: u32) {

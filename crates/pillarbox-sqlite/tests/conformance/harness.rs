@@ -11,6 +11,7 @@ use pillarbox_testing::Harness;
 use sqlx::sqlite::SqlitePoolOptions;
 use sqlx::{AssertSqlSafe, Connection, Sqlite, SqlitePool, Transaction};
 use tempfile::TempDir;
+use uuid::Uuid;
 
 const WRITE_ROW: &str = "INSERT INTO business (note) VALUES ('x')";
 
@@ -104,6 +105,24 @@ impl Harness for SqliteHarness {
             ))
             .await;
         }
+        let has_instances = "SELECT count(*) FROM sqlite_master WHERE name = '{t}_instance'";
+        if self.number(has_instances).await > 0 {
+            self.run(&format!(
+                "UPDATE {{t}}_instance SET started_at = started_at - {by}, last_seen_at = last_seen_at - {by};"
+            ))
+            .await;
+        }
+    }
+
+    async fn insert_foreign_instance(&self, id: Uuid, metadata: &str, ahead: Duration) {
+        let sql = format!(
+            "INSERT INTO {}_instance (id, service, host, pid, metadata, started_at, last_seen_at)
+             SELECT ?1, 'foreign', 'foreign', 0, ?2, now, now + ?3 FROM {}_now",
+            self.naming.joined(),
+            self.naming.joined()
+        );
+        let ahead = i64::try_from(ahead.as_micros()).unwrap();
+        sqlx::query(AssertSqlSafe(sql)).bind(id).bind(metadata).bind(ahead).execute(&self.user).await.unwrap();
     }
 
     async fn set_schema_version(&self, version: u32) {

@@ -176,7 +176,7 @@ pub async fn what_an_instance_says_is_bounded<H: Harness>() {
     let entry = METADATA_BYTES_MAX / METADATA_ENTRIES_MAX - 2;
     let largest = (0..METADATA_ENTRIES_MAX)
         .fold(Instance::new(&longest, &longest, u32::MAX).version(&longest), |one, number| {
-            one.metadata(format!("{number:02}"), "\"".repeat(entry))
+            one.metadata(format!("{number:02}"), "\u{1}".repeat(entry))
         });
     beat(&list, &largest).await;
     assert_eq!(live(&list).await[0].instance, largest);
@@ -188,7 +188,7 @@ pub async fn foreign_metadata_is_shown_and_not_obeyed<H: Harness>() {
     let h = start::<H>().await;
     let list = list_of(h.store()).await;
     let greedy = r#"{"partitions": "all", "ceiling": 65536, "stale_after": 1e9}"#;
-    let huge = "x".repeat(3 * METADATA_READ_MAX as usize);
+    let huge = "x".repeat(METADATA_READ_MAX as usize + 1);
     let texts = ["not json", "", "[\"\u{1b}[2J\"]", "{\"a\": {\"b\": null}}", greedy, &huge];
     for text in texts {
         h.insert_foreign_instance(Uuid::now_v7(), text, std::time::Duration::ZERO).await;

@@ -1,0 +1,7 @@
+-- An instance says that it is there: one statement registers it, or moves on when it was last seen. When it started stays.
+INSERT INTO pillarbox.outbox_instance (id, service, host, pid, version, metadata, started_at, last_seen_at)
+VALUES ($1, $2, $3, $4, $5, $6, statement_timestamp(), statement_timestamp())
+ON CONFLICT (id) DO UPDATE
+SET service = excluded.service, host = excluded.host, pid = excluded.pid, version = excluded.version,
+    metadata = excluded.metadata, last_seen_at = excluded.last_seen_at
+RETURNING 1
