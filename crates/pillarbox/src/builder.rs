@@ -19,6 +19,7 @@ use crate::failure::HandlerResult;
 use crate::handler::{Handler, NamesTopic};
 use crate::hot_path::Hub;
 use crate::interceptor::{After, Before, Interceptor};
+use crate::membership::MembershipDraft;
 use crate::plan::{Plan, PlannedRoute, RouteHandler};
 use crate::route::{HandledRoute, Route};
 use crate::telemetry::{RouteMeters, Telemetry};
@@ -58,6 +59,7 @@ pub struct RuntimeBuilder {
     /// The outbox that it runs on.
     pub(crate) hub: Option<Arc<Hub>>,
     config: Config,
+    pub(crate) membership: MembershipDraft,
     routes: Vec<HandledRoute>,
     interceptors: Vec<Arc<dyn Interceptor>>,
     states: States,
@@ -225,6 +227,7 @@ impl RuntimeBuilder {
         Self {
             hub: None,
             config: Config::default(),
+            membership: MembershipDraft::default(),
             routes: Vec::new(),
             interceptors: Vec::new(),
             states: States::default(),
@@ -249,6 +252,9 @@ impl RuntimeBuilder {
             }
         };
         note(self.config.validate());
+        let hub = transacting.as_ref().and_then(|transacting| transacting.hub.upgrade());
+        let member = self.membership.check(hub.as_deref().map(|hub| &*hub.store));
+        note(member.as_ref().map(|_| ()).map_err(Clone::clone));
         let table = RouteTable::new(self.routes.iter().map(|route| route.draft.selector.clone()));
         note(table.as_ref().map(|_| ()).map_err(Clone::clone));
         for route in &self.routes {
@@ -273,7 +279,8 @@ impl RuntimeBuilder {
         let scope = Scope { store_id, owner, token, states: self.states, telemetry };
         let unknown_topics = self.config.unknown_topics;
         let (interceptors, config) = (self.interceptors, self.config);
-        Ok(Plan { table: table?, routes, interceptors, config, scope: Arc::new(scope), unknown_topics })
+        let (table, member) = (table?, Arc::new(member?));
+        Ok(Plan { table, routes, interceptors, config, scope: Arc::new(scope), unknown_topics, member })
     }
 
     fn check_route(&self, route: &HandledRoute) -> Result<(), Invalid> {

@@ -56,6 +56,7 @@
 #![cfg_attr(feature = "postgres", doc = "| [`postgres`] | [`PostgresStore`](postgres::PostgresStore) |")]
 #![cfg_attr(feature = "mysql", doc = "| [`mysql`] | [`MysqlStore`](mysql::MysqlStore), for MySQL and MariaDB |")]
 //! | [`message`], [`outbox`], [`retry`], [`lease`], [`retention`] | plain data and pure decisions |
+//! | [`this_process`], [`instance`], [`partition`] | one of many instances: who is there, and which partitions are whose |
 //! | [`store`], [`admin`], [`schema`] | the seams that every backend fills, with their contracts |
 //! | [`naming`], [`id`], [`problem`], [`error`] | names, and what can be wrong |
 //!
@@ -90,6 +91,7 @@ mod intake;
 mod interceptor;
 mod lasting;
 mod listener;
+mod membership;
 mod meters;
 mod nudge;
 pub mod outbox;
@@ -126,6 +128,7 @@ pub use inbox::{ConsumeError, Consumed, Inbox};
 pub use inline::{Drained, Inline};
 pub use intake::{Intake, IntakeOptions, IntakeStats};
 pub use interceptor::Interceptor;
+pub use membership::this_process;
 pub use outbox::Outbox;
 pub use route::{HandledRoute, Route};
 pub use runtime::{Runtime, StartError};
@@ -140,12 +143,14 @@ pub use async_trait::async_trait;
 pub use tokio_util::sync::CancellationToken;
 
 pub use pillarbox_core::{
-    AttemptEnd, BrokerError, CommitError, ConsumeIn, Delivered, EnqueueIn, ErrorKind, Fence, InboxStore, Incoming,
-    Intaken, Invalid, Isolation, Limits, Message, MessageId, OutboxAdmin, OutboxStore, OwnerToken, Problem, Receipt,
-    SchemaAdmin, Settled, StoreError, StoreId, Subscription, Transactional, TypeName, Verdict, WithInbox, WorkId,
-    decide,
+    Assignment, AttemptEnd, BrokerError, CommitError, ConsumeIn, Delivered, EnqueueIn, ErrorKind, Fence, InboxStore,
+    Incoming, Instance, InstanceId, InstanceStore, Intaken, Invalid, Isolation, Limits, Message, MessageId,
+    OutboxAdmin, OutboxStore, OwnerToken, Partition, PartitionCount, Problem, Receipt, SchemaAdmin, Settled,
+    StoreError, StoreId, Subscription, Transactional, TypeName, Verdict, WithInbox, WorkId, decide,
 };
-pub use pillarbox_core::{admin, error, id, lease, message, naming, problem, retention, retry, schema, store};
+pub use pillarbox_core::{
+    admin, error, id, instance, lease, message, naming, partition, problem, retention, retry, schema, store,
+};
 
 #[cfg(feature = "mysql")]
 pub use pillarbox_mysql as mysql;

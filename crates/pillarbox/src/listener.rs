@@ -97,7 +97,10 @@ async fn listen(engine: &Engine, mut wakeups: Box<dyn Wakeups>, mode: &mut Mode)
     engine.nudge();
     loop {
         match wakeups.next().await {
-            Ok(()) => engine.nudge(),
+            Ok(()) => {
+                engine.nudge();
+                engine.plan.member.news.notify_one();
+            }
             Err(error) => return (Happened::Broken, Some(error)),
         }
     }

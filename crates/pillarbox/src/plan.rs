@@ -13,6 +13,7 @@ use crate::config::{Config, UnknownTopics};
 use crate::context::Scope;
 use crate::handler::ErasedHandler;
 use crate::interceptor::Interceptor;
+use crate::membership::Member;
 use crate::telemetry::RouteMeters;
 use crate::transactional::Transacting;
 
@@ -24,6 +25,7 @@ pub(crate) struct Plan {
     pub(crate) config: Config,
     pub(crate) scope: Arc<Scope>,
     pub(crate) unknown_topics: UnknownTopics,
+    pub(crate) member: Arc<Member>,
 }
 
 /// A handler with its limits.

@@ -17,6 +17,7 @@ use tokio_util::task::TaskTracker;
 use crate::builder::RuntimeBuilder;
 use crate::dispatcher::Engine;
 use crate::hot_path::Hub;
+use crate::membership::attendance;
 use crate::outbox::Outbox;
 use crate::shutdown::ShutdownReport;
 use crate::stats::Stats;
@@ -176,6 +177,9 @@ impl Inner {
         }
         self.spawn(housekeeping::run, handle);
         self.spawn(listener::run, handle);
+        if self.engine.plan.member.settings.is_some() {
+            self.spawn(attendance::run, handle);
+        }
         Ok(())
     }
 

@@ -39,6 +39,7 @@ impl Inner {
         let deadline = Instant::now() + grace.min(GRACE_MAX);
         self.hub.detach(engine);
         let ended_before = engine.begin_shutdown();
+        engine.plan.member.leave();
         self.workers.close();
         self.others.close();
         if !until(deadline, self.workers.wait()).await {
@@ -48,6 +49,7 @@ impl Inner {
         engine.plan.scope.token.cancel();
         until(Instant::now() + STOP_TIME, engine.all_settled()).await;
         until(Instant::now() + STOP_TIME, engine.tell_others()).await;
+        until(Instant::now() + STOP_TIME, engine.plan.member.has_left()).await;
         self.stop.cancel();
         until(Instant::now() + STOP_TIME, self.others.wait()).await;
         until(Instant::now() + STOP_TIME, self.renewer_ended.cancelled()).await;

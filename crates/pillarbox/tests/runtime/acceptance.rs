@@ -45,9 +45,12 @@ pub(crate) use on_every_backend;
 
 /// A store that the scenarios run on.
 pub(crate) trait Backend: 'static {
-    type Store: WithInbox + OutboxAdmin;
+    type Store: WithInbox + OutboxAdmin + Clone;
 
     fn open(options: StoreOptions, folder: &Path) -> impl Future<Output = Result<Self::Store, StoreError>>;
+
+    /// Lets time pass where it does not pass by itself.
+    fn advance(_: &Self::Store, _: Duration) {}
 }
 
 pub(crate) struct Memory;
@@ -57,6 +60,10 @@ impl Backend for Memory {
 
     async fn open(options: StoreOptions, _: &Path) -> Result<Self::Store, StoreError> {
         Ok(pillarbox_testing::MemoryStore::new(options))
+    }
+
+    fn advance(store: &Self::Store, by: Duration) {
+        store.database().advance(by);
     }
 }
 

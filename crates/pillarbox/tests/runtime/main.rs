@@ -8,6 +8,7 @@ mod dispatch;
 mod hot_path;
 mod inbox;
 mod inline;
+mod instances;
 mod intake;
 mod leases;
 mod outage;

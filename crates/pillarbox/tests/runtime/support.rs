@@ -4,12 +4,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use pillarbox::StoreId;
+use pillarbox::instance::InstanceRecord;
 use pillarbox::lease::{Claim, Held};
 use pillarbox::prelude::*;
 use pillarbox::retention::PurgeLimit;
+use pillarbox::schema::SchemaStatus;
 use pillarbox::store::{BoxFuture, Claimed, Enqueued, Exchanged, GuardPlan, Reap, Reaped};
-use pillarbox::{CommitError, Transactional};
+use pillarbox::{CommitError, Instance, InstanceId, InstanceStore, StoreId, Transactional};
 use pillarbox_core::admin::MessageName;
 use pillarbox_core::{Savepoint, StoreTransaction, Wakeups};
 use pillarbox_testing::{MemoryDatabase, MemoryStore, MemoryTransaction};
@@ -49,6 +50,7 @@ pub(crate) struct Counts {
     pub(crate) renewals: usize,
     pub(crate) refused_renewals: usize,
     pub(crate) wakes: usize,
+    pub(crate) heartbeats: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -219,6 +221,56 @@ impl OutboxStore for Watched {
             WakeupMode::None => Ok(None),
             WakeupMode::Works | WakeupMode::Deaf => Ok(Some(Box::new(Bell(self.shared.bell.subscribe())))),
         }
+    }
+
+    fn instances(&self) -> Option<Arc<dyn InstanceStore>> {
+        Some(Arc::new(WatchedInstances { list: self.memory.instances()?, watched: self.clone() }))
+    }
+}
+
+/// A list of instances whose heartbeats are counted, and fail while the store is down.
+#[derive(Debug)]
+struct WatchedInstances {
+    list: Arc<dyn InstanceStore>,
+    watched: Watched,
+}
+
+#[pillarbox::async_trait]
+impl InstanceStore for WatchedInstances {
+    async fn heartbeat(&self, instance: &Instance) -> Result<(), StoreError> {
+        self.watched.check()?;
+        self.list.heartbeat(instance).await?;
+        self.watched.count(|counts| counts.heartbeats += 1);
+        Ok(())
+    }
+
+    async fn leave(&self, id: InstanceId) -> Result<bool, StoreError> {
+        self.watched.check()?;
+        self.list.leave(id).await
+    }
+
+    async fn live(&self, stale_after: Duration) -> Result<Vec<InstanceRecord>, StoreError> {
+        self.watched.check()?;
+        self.list.live(stale_after).await
+    }
+
+    async fn forget(&self, stale_after: Duration, limit: PurgeLimit) -> Result<u64, StoreError> {
+        self.list.forget(stale_after, limit).await
+    }
+}
+
+#[pillarbox::async_trait]
+impl SchemaAdmin for WatchedInstances {
+    async fn deploy_schema(&self) -> Result<u32, StoreError> {
+        self.list.deploy_schema().await
+    }
+
+    async fn check_schema(&self) -> Result<SchemaStatus, StoreError> {
+        self.list.check_schema().await
+    }
+
+    fn schema_script(&self) -> String {
+        self.list.schema_script()
     }
 }
 
