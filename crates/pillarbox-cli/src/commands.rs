@@ -3,6 +3,7 @@
 mod dead;
 mod demo;
 mod inbox;
+mod instances;
 mod migrate;
 mod status;
 
@@ -24,6 +25,8 @@ pub(crate) enum Command {
     /// Look at what came in: one message, or those that came again with another content
     #[command(subcommand)]
     Inbox(inbox::Command),
+    /// List the instances that serve the outbox or the inbox, and those that went silent
+    Instances(instances::Options),
     /// The process that `demo` starts, kills and replaces
     #[command(hide = true)]
     DemoWorker(demo::WorkerOptions),
@@ -37,6 +40,7 @@ impl Command {
             Self::Status(options) => status::run(options).await,
             Self::Dead(command) => dead::run(command).await,
             Self::Inbox(command) => inbox::run(command).await,
+            Self::Instances(options) => instances::run(options).await,
             Self::DemoWorker(options) => demo::work(options).await,
         }
     }

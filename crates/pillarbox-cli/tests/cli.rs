@@ -5,6 +5,8 @@
 mod dead;
 #[path = "cli/inbox.rs"]
 mod inbox;
+#[path = "cli/instances.rs"]
+mod instances;
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

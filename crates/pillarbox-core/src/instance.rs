@@ -218,6 +218,8 @@ impl InstanceParts {
 ///
 /// Rules that hold for all methods are those of [`store`](crate::store): the database's clock decides, each call is atomic,
 /// arguments are checked before any I/O, deadlocks are retried inside, many instances may call everything at once.
+///
+/// Its table stands beside those of the queue: both are deployed and checked together, and printed apart.
 #[async_trait]
 pub trait InstanceStore: SchemaAdmin + fmt::Debug + 'static {
     /// Says that an instance is there, in one statement: registers it, or moves on the time it was last seen.
@@ -262,7 +264,8 @@ impl Comings {
     /// Compares two looks.
     pub fn between(before: &[InstanceRecord], after: &[InstanceRecord]) -> Self {
         let missing_in = |list: &[InstanceRecord], of: &[InstanceRecord]| {
-            let is_missing = |one: &&InstanceRecord| list.iter().all(|other| other.instance.id != one.instance.id);
+            let is_missing =
+                |one: &&InstanceRecord| list.binary_search_by_key(&one.instance.id, |other| other.instance.id).is_err();
             of.iter().filter(is_missing).cloned().collect()
         };
         Self { joined: missing_in(before, after), left: missing_in(after, before) }

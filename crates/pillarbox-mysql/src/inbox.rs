@@ -202,7 +202,7 @@ impl SchemaAdmin for MysqlInbox {
     }
 
     fn schema_script(&self) -> String {
-        self.queue.script_beside(&LEDGER)
+        self.queue.schema_script() + "\n" + &self.queue.script(&LEDGER)
     }
 }
 

@@ -97,7 +97,7 @@ impl SchemaAdmin for MysqlInstances {
     }
 
     fn schema_script(&self) -> String {
-        self.queue.script_beside(&INSTANCES)
+        self.queue.script(&INSTANCES)
     }
 }
 

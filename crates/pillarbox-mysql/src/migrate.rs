@@ -78,10 +78,6 @@ impl MysqlStore {
         }
     }
 
-    pub(crate) fn script_beside(&self, part: &Part) -> String {
-        self.script(&QUEUE) + "\n" + &self.script(part)
-    }
-
     pub(crate) async fn deploy(&self, part: &'static Part) -> Result<u32, StoreError> {
         let store = self.clone();
         finished(async move {

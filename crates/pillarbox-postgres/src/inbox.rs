@@ -187,7 +187,7 @@ impl SchemaAdmin for PostgresInbox {
     }
 
     fn schema_script(&self) -> String {
-        self.queue.script_beside(&LEDGER)
+        self.queue.schema_script() + "\n" + &self.queue.script(&LEDGER)
     }
 }
 

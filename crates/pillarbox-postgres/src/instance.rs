@@ -72,7 +72,7 @@ impl SchemaAdmin for PostgresInstances {
     }
 
     fn schema_script(&self) -> String {
-        self.queue.script_beside(&INSTANCES)
+        self.queue.script(&INSTANCES)
     }
 }
 

@@ -68,10 +68,6 @@ impl PostgresStore {
         }
     }
 
-    pub(crate) fn script_beside(&self, part: &Part) -> String {
-        self.script(&QUEUE) + "\n" + &self.script(part)
-    }
-
     pub(crate) async fn deploy(&self, part: &'static Part) -> Result<u32, StoreError> {
         let store = self.clone();
         // A dropped begin() would leave an open transaction in the pool: the task is never dropped half-way.

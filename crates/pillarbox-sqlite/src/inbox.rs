@@ -234,7 +234,7 @@ impl SchemaAdmin for SqliteInbox {
     }
 
     fn schema_script(&self) -> String {
-        self.queue.script_beside(&LEDGER)
+        self.queue.schema_script() + "\n" + &self.queue.script(&LEDGER)
     }
 }
 

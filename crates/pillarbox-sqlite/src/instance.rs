@@ -88,7 +88,7 @@ impl SchemaAdmin for SqliteInstances {
     }
 
     fn schema_script(&self) -> String {
-        self.queue.script_beside(&INSTANCES)
+        self.queue.script(&INSTANCES)
     }
 }
 

@@ -71,10 +71,6 @@ impl SqliteStore {
         }
     }
 
-    pub(crate) fn script_beside(&self, part: &Part) -> String {
-        self.script(&QUEUE) + "\n" + &self.script(part)
-    }
-
     pub(crate) async fn deploy(&self, part: &'static Part) -> Result<u32, StoreError> {
         if let SchemaStatus::Current(version) = self.check(part).await? {
             return Ok(version);

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use pillarbox::schema::{SchemaPolicy, SchemaStatus};
-use pillarbox::{SchemaAdmin, StoreError, StoreId};
+use pillarbox::{SchemaAdmin, StoreError};
 
 use crate::exit::{Exit, Failure};
 use crate::output::{escaped, say};
@@ -15,6 +15,9 @@ pub(crate) struct Options {
     /// The tables of an inbox too. Without this they are upgraded and checked where they are, and not created.
     #[arg(long)]
     inbox: bool,
+    /// The list of instances too, with --inbox also that of the inbox. Without this it is upgraded and checked where it is.
+    #[arg(long)]
+    instances: bool,
     /// Print what would run on an empty database, for a DBA to read and run; changes nothing.
     ///
     /// PostgreSQL and MySQL are connected to all the same; an SQLite file need not exist.
@@ -35,16 +38,32 @@ pub(crate) async fn run(options: Options) -> Result<Exit, Failure> {
     };
     let store = address.connect(assume).await?;
     let inbox = store.open_inbox(options.store.inbox_options()).await.map_err(|error| address.failure(&error))?;
+    let lists = [store.instances(), inbox.queue().instances()];
+    let wanted = [options.instances, options.instances && options.inbox];
     if options.print {
-        let script = store.schema_script();
-        let script = if options.inbox { script + "\n" + &inbox.schema_script() } else { script };
+        let mut scripts = vec![store.schema_script()];
+        if options.inbox {
+            scripts.push(inbox.schema_script());
+        }
+        scripts.extend(
+            lists
+                .iter()
+                .zip(wanted)
+                .filter(|(_, is_wanted)| *is_wanted)
+                .flat_map(|(list, _)| list.as_ref().map(|list| list.schema_script())),
+        );
+        let script = scripts.join("\n");
         say(&script)?;
         return Ok(Exit::Fine);
     }
     let look = Look { address, checks_only: options.check };
-    let outbox = look.migrate(store.id(), &*store, true).await?;
-    let inbox = look.migrate(inbox.id(), &*inbox, options.inbox).await?;
-    say(&(outbox + &inbox))?;
+    let mut lines = look.migrate(store.id().as_str(), &*store, true).await?;
+    lines += &look.migrate(inbox.id().as_str(), &*inbox, options.inbox).await?;
+    for ((list, is_wanted), id) in lists.into_iter().zip(wanted).zip([store.id(), inbox.id()]) {
+        let Some(list) = list else { continue };
+        lines += &look.migrate(&format!("{id} instances"), &*list, is_wanted).await?;
+    }
+    say(&lines)?;
     Ok(Exit::Fine)
 }
 
@@ -55,13 +74,13 @@ struct Look {
 
 impl Look {
     /// Looks at one set of tables, deploys it, and answers a line. What is neither there nor wanted is passed over.
-    async fn migrate(&self, id: &StoreId, tables: &dyn SchemaAdmin, is_wanted: bool) -> Result<String, Failure> {
+    async fn migrate(&self, name: &str, tables: &dyn SchemaAdmin, is_wanted: bool) -> Result<String, Failure> {
         let failure = |error: StoreError| self.address.failure(&error);
         let found = tables.check_schema().await.map_err(failure)?;
         if found == SchemaStatus::Missing && !is_wanted {
             return Ok(String::new());
         }
-        let name = escaped(id.as_str());
+        let name = escaped(name);
         if self.checks_only {
             let named = |error: StoreError| failure(StoreError::rejected(format!("{name}: {error}")));
             found.require_current().map_err(named)?;

@@ -13,14 +13,19 @@ use tempfile::TempDir;
 use super::{code, complaint, fresh, pillarbox, stdout};
 
 /// Where the tables of one test are.
-struct Place {
+pub(super) struct Place {
     url: String,
     schema: String,
     _folder: Option<TempDir>,
 }
 
 impl Place {
-    fn sqlite() -> Self {
+    /// One on every kind of database.
+    pub(super) fn everywhere() -> [Self; 3] {
+        [Self::sqlite(), Self::server("PILLARBOX_TEST_POSTGRES_URL"), Self::server("PILLARBOX_TEST_MYSQL_URL")]
+    }
+
+    pub(super) fn sqlite() -> Self {
         let (folder, url) = fresh();
         Self { url, schema: "pillarbox".into(), _folder: Some(folder) }
     }
@@ -32,29 +37,32 @@ impl Place {
     }
 
     /// Runs the command here; its exit code and what it prints.
-    fn run(&self, arguments: &[&str]) -> (i32, String) {
+    pub(super) fn run(&self, arguments: &[&str]) -> (i32, String) {
         let output = pillarbox(&[arguments, &["--url", &self.url, "--schema", &self.schema]].concat());
         assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
         (code(&output), stdout(&output).to_owned())
     }
 
-    fn json(&self, arguments: &[&str]) -> Value {
+    pub(super) fn json(&self, arguments: &[&str]) -> Value {
         serde_json::from_str(&self.run(&[arguments, &["--json"]].concat()).1).unwrap()
     }
 
     /// The one line of a command that fails, and its exit code.
-    fn refused(&self, arguments: &[&str]) -> (i32, String) {
+    pub(super) fn refused(&self, arguments: &[&str]) -> (i32, String) {
         let output = pillarbox(&[arguments, &["--url", &self.url, "--schema", &self.schema]].concat());
         (code(&output), complaint(&output).to_owned())
     }
 
-    async fn inbox(&self) -> Arc<dyn AnyInbox> {
+    pub(super) async fn inbox(&self) -> Arc<dyn AnyInbox> {
+        self.store().await.open_inbox(InboxOptions::default()).await.unwrap()
+    }
+
+    pub(super) async fn store(&self) -> Arc<dyn Store> {
         let naming = Naming::new(self.schema.as_str(), "outbox").unwrap();
         // What is replayed stands before what was claimed last: every claim looks at everything.
         let (schema, rescan_interval) = (SchemaPolicy::Check, Duration::ZERO);
         let options = StoreOptions { naming, schema, rescan_interval, ..StoreOptions::default() };
-        let store = pillarbox::connect(&self.url, options).await.unwrap();
-        store.open_inbox(InboxOptions::default()).await.unwrap()
+        pillarbox::connect(&self.url, options).await.unwrap()
     }
 }
 
@@ -157,17 +165,19 @@ on_every_database! {
     mysql: Place::server("PILLARBOX_TEST_MYSQL_URL"),
 }
 
-/// What is printed for the DBA does what `migrate --inbox` does.
+/// What is printed for the DBA does what `migrate --inbox` does, with the list of instances and without.
 #[tokio::test]
 async fn the_printed_script_makes_the_tables_of_an_inbox() {
-    let (directory, url) = fresh();
-    let script = pillarbox(&["migrate", "--print", "--inbox", "--url", &url]).stdout;
-    let script = String::from_utf8(script).unwrap();
-    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(directory.path().join("shop.db"));
-    let pool = sqlx::SqlitePool::connect_with(options.create_if_missing(true)).await.unwrap();
-    sqlx::raw_sql(sqlx::AssertSqlSafe(script)).execute(&pool).await.unwrap();
-    pool.close().await;
-    assert_eq!(code(&pillarbox(&["migrate", "--check", "--inbox", "--url", &url])), 0);
+    for tables in [&["--inbox"][..], &["--inbox", "--instances"]] {
+        let (directory, url) = fresh();
+        let script = pillarbox(&[&["migrate", "--print", "--url", &url], tables].concat()).stdout;
+        let script = String::from_utf8(script).unwrap();
+        let options = sqlx::sqlite::SqliteConnectOptions::new().filename(directory.path().join("shop.db"));
+        let pool = sqlx::SqlitePool::connect_with(options.create_if_missing(true)).await.unwrap();
+        sqlx::raw_sql(sqlx::AssertSqlSafe(script)).execute(&pool).await.unwrap();
+        pool.close().await;
+        assert_eq!(code(&pillarbox(&[&["migrate", "--check", "--url", &url], tables].concat())), 0);
+    }
 }
 
 #[test]
