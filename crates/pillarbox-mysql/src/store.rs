@@ -143,18 +143,10 @@ impl MysqlStore {
         T: Send + 'static,
         W: for<'c> Fn(&'c mut MySqlConnection) -> BoxFuture<'c, Result<T, StoreError>> + Send + Sync + 'static,
     {
-        let store = self.clone();
-        finished(async move {
-            let mut tries = 0;
-            loop {
-                match store.within_once(&work).await {
-                    Err(error) if error.kind() == ErrorKind::Conflict && tries < CONFLICT_RETRIES_MAX => {
-                        tries += 1;
-                        tokio::time::sleep(pause(tries)).await;
-                    }
-                    ended => return ended,
-                }
-            }
+        let (store, work) = (self.clone(), Arc::new(work));
+        persistently(move || {
+            let (store, work) = (store.clone(), Arc::clone(&work));
+            async move { store.within_once(&*work).await }
         })
         .await
     }
@@ -178,18 +170,10 @@ impl MysqlStore {
             + Sync
             + 'static,
     {
-        let store = self.clone();
-        finished(async move {
-            let mut tries = 0;
-            loop {
-                match store.attempt_once(&run).await {
-                    Err(error) if error.kind() == ErrorKind::Conflict && tries < CONFLICT_RETRIES_MAX => {
-                        tries += 1;
-                        tokio::time::sleep(pause(tries)).await;
-                    }
-                    ended => return ended,
-                }
-            }
+        let (store, run) = (self.clone(), Arc::new(run));
+        persistently(move || {
+            let (store, run) = (store.clone(), Arc::clone(&run));
+            async move { store.attempt_once(&*run).await }
         })
         .await
     }
@@ -257,8 +241,29 @@ pub(crate) async fn finished<T: Send + 'static>(
     }
 }
 
+/// Runs again after a lost race, and to the end also when the caller loses interest.
+async fn persistently<T, F>(run: impl Fn() -> F + Send + 'static) -> Result<T, StoreError>
+where
+    T: Send + 'static,
+    F: Future<Output = Result<T, StoreError>> + Send,
+{
+    finished(async move {
+        let mut tries = 0;
+        loop {
+            match run().await {
+                Err(error) if error.kind() == ErrorKind::Conflict && tries < CONFLICT_RETRIES_MAX => {
+                    tries += 1;
+                    tokio::time::sleep(pause(tries)).await;
+                }
+                ended => return ended,
+            }
+        }
+    })
+    .await
+}
+
 /// A short wait that grows and differs between sessions, so that they do not meet again.
-pub(crate) fn pause(tries: u32) -> Duration {
+fn pause(tries: u32) -> Duration {
     let jitter = uuid::Uuid::new_v4().as_bytes()[0];
     Duration::from_micros(u64::from(jitter) * 20 * u64::from(tries) + 100)
 }
