@@ -30,9 +30,13 @@
 //! | [`wake`] | the seam for wake-ups between processes |
 //! | [`instance`] | who serves a queue now, and the seam of the list of them |
 //! | [`partition`] | which partition a key belongs to, and which instance a partition |
+//! | [`routing`] | the key by which one store among many is found |
+//! | [`selection`] | which of many stores gets the next turn |
+//! | [`discovery`] | the seam that says which stores there are, and what a new answer changes |
 
 pub mod admin;
 pub mod clock;
+pub mod discovery;
 pub mod error;
 pub mod floor;
 pub mod id;
@@ -49,13 +53,16 @@ pub mod problem;
 pub mod retention;
 pub mod retry;
 pub mod route;
+pub mod routing;
 pub mod schema;
+pub mod selection;
 pub mod store;
 pub mod subscription;
 pub mod transaction;
 pub mod wake;
 
 pub use admin::OutboxAdmin;
+pub use discovery::{Discovery, DiscoveryError, StorePlace};
 pub use error::{ErrorKind, StoreError};
 pub use id::{Fence, InstanceId, MessageId, OwnerToken, StoreId, WorkId};
 pub use inbox::{Admission, ConsumeIn, InboxState, InboxStore, Incoming, Receipt, Registered, WithInbox};
@@ -64,7 +71,9 @@ pub use message::{Limits, Message, TypeName};
 pub use outbox::{AttemptEnd, Settled, State, Verdict, decide};
 pub use partition::{Assignment, Partition, PartitionCount, assign, partition_of};
 pub use problem::{Invalid, Problem};
+pub use routing::RoutingKey;
 pub use schema::SchemaAdmin;
+pub use selection::Selection;
 pub use store::{EnqueueIn, OutboxStore};
 pub use subscription::{BrokerError, Delivered, Intaken, Subscription};
 pub use transaction::{CommitError, Isolation, Savepoint, StoreTransaction, Transactional};
