@@ -44,6 +44,7 @@
 //! `migrate`, `row`, `sql`, `error`.
 
 mod admin;
+mod directory;
 mod enqueue;
 mod error;
 mod inbox;
@@ -56,6 +57,7 @@ mod sql;
 mod store;
 mod transaction;
 
+pub use directory::read_texts;
 pub use inbox::MysqlInbox;
 pub use store::MysqlStore;
 pub use transaction::MysqlTransaction;

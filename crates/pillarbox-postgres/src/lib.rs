@@ -29,6 +29,7 @@
 //! Behind a pooler in transaction mode (pgbouncer), say so: [`PostgresStore::behind_pooler`].
 
 mod admin;
+mod directory;
 mod enqueue;
 mod error;
 mod inbox;
@@ -41,6 +42,7 @@ mod sql;
 mod store;
 mod transaction;
 
+pub use directory::read_texts;
 pub use inbox::PostgresInbox;
 pub use store::PostgresStore;
 pub use transaction::PostgresTransaction;

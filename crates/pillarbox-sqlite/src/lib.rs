@@ -60,6 +60,7 @@
 //! their answers, `error` knows SQLite's codes.
 
 mod admin;
+mod directory;
 mod enqueue;
 mod error;
 mod inbox;
@@ -71,6 +72,7 @@ mod sql;
 mod store;
 mod transaction;
 
+pub use directory::read_texts;
 pub use inbox::SqliteInbox;
 pub use store::SqliteStore;
 pub use transaction::SqliteTransaction;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use pillarbox_core::retry::RetryPolicy;
 use pillarbox_core::route::RouteTable;
-use pillarbox_core::{AttemptEnd, Invalid, Isolation, OwnerToken, Problem, StoreId, TypeName};
+use pillarbox_core::{AttemptEnd, Invalid, Isolation, OwnerToken, Problem, RoutingKey, StoreId, TypeName};
 use tokio_util::sync::CancellationToken;
 
 use crate::batch::BatchHandler;
@@ -24,8 +24,19 @@ use crate::plan::{Plan, PlannedRoute, RouteHandler};
 use crate::route::{HandledRoute, Route};
 use crate::telemetry::{RouteMeters, Telemetry};
 use crate::transactional::Transacting;
+use crate::turns::Turns;
 
-/// Collects handlers and settings, and checks them together when the runtime starts.
+/// What a runtime for one outbox, or one inbox, runs on.
+#[derive(Clone, Debug, Default)]
+pub struct OneStore {
+    pub(crate) hub: Option<Arc<Hub>>,
+    /// Its key in a fleet, and the turns of the fleet.
+    pub(crate) key: Option<RoutingKey>,
+    pub(crate) turns: Option<Arc<Turns>>,
+}
+
+/// Collects handlers and settings, and checks them together when the runtime starts. For one store, or for a whole
+/// [fleet](crate::Fleet) of them: everything but the beginning and the end is the same.
 ///
 /// ```
 /// use std::time::Duration;
@@ -55,10 +66,10 @@ use crate::transactional::Transacting;
 /// }
 /// ```
 #[must_use = "a builder does nothing until it is started"]
-pub struct RuntimeBuilder {
-    /// The outbox that it runs on.
-    pub(crate) hub: Option<Arc<Hub>>,
-    config: Config,
+pub struct RuntimeBuilder<On = OneStore> {
+    /// What it runs on.
+    pub(crate) on: On,
+    pub(crate) config: Config,
     pub(crate) membership: MembershipDraft,
     routes: Vec<HandledRoute>,
     interceptors: Vec<Arc<dyn Interceptor>>,
@@ -70,7 +81,7 @@ pub struct RuntimeBuilder {
 }
 
 /// Handlers.
-impl RuntimeBuilder {
+impl<On> RuntimeBuilder<On> {
     /// Handles the messages of an [`Event`]: the first argument is its [`Payload`](crate::Payload), which names the topic.
     pub fn on<Args: NamesTopic + 'static>(self, handler: impl Handler<Args>) -> Self {
         self.on_topic(<Args::Event as Event>::TOPIC, handler)
@@ -175,7 +186,7 @@ impl RuntimeBuilder {
 macro_rules! settings {
     ($($(#[$doc:meta])* $field:ident: $type:ty,)*) => {
         /// Settings. Each is checked when the runtime starts.
-        impl RuntimeBuilder {
+        impl<On> RuntimeBuilder<On> {
             $(
                 $(#[$doc])*
                 pub fn $field(mut self, $field: $type) -> Self {
@@ -224,8 +235,20 @@ settings! {
 
 impl RuntimeBuilder {
     pub(crate) fn new() -> Self {
+        Self::on_target(OneStore::default())
+    }
+
+    /// Checks everything that was said, for a runtime on this hub.
+    pub(crate) fn plan_on(self, hub: &Arc<Hub>) -> Result<Plan, Invalid> {
+        let (hub_weak, transactions, isolation) = (Arc::downgrade(hub), Arc::clone(&hub.transactions), self.isolation);
+        self.into_plan(hub.store.id().clone(), Some(Transacting { hub: hub_weak, transactions, isolation }))
+    }
+}
+
+impl<On> RuntimeBuilder<On> {
+    pub(crate) fn on_target(on: On) -> Self {
         Self {
-            hub: None,
+            on,
             config: Config::default(),
             membership: MembershipDraft::default(),
             routes: Vec::new(),
@@ -237,12 +260,24 @@ impl RuntimeBuilder {
         }
     }
 
-    /// Checks everything that was said, for a runtime on this hub.
-    pub(crate) fn plan_on(self, hub: &Arc<Hub>) -> Result<Plan, Invalid> {
-        let (hub_weak, transactions, isolation) = (Arc::downgrade(hub), Arc::clone(&hub.transactions), self.isolation);
-        self.into_plan(hub.store.id().clone(), Some(Transacting { hub: hub_weak, transactions, isolation }))
+    /// The same handlers and settings once more, for another target.
+    pub(crate) fn again_on<Other>(&self, on: Other) -> RuntimeBuilder<Other> {
+        RuntimeBuilder {
+            on,
+            config: self.config.clone(),
+            membership: self.membership.clone(),
+            routes: self.routes.clone(),
+            interceptors: self.interceptors.clone(),
+            states: self.states.clone(),
+            doubled_states: self.doubled_states.clone(),
+            is_transactional: self.is_transactional,
+            isolation: self.isolation,
+        }
     }
+}
 
+/// What was said, checked.
+impl RuntimeBuilder {
     /// Checks everything that was said and names all that is wrong with it.
     pub(crate) fn into_plan(self, store_id: StoreId, transacting: Option<Transacting>) -> Result<Plan, Invalid> {
         let mut problems = Vec::new();
@@ -276,11 +311,20 @@ impl RuntimeBuilder {
         };
         let routes = self.routes.into_iter().map(planned).collect();
         let (owner, token) = (OwnerToken::new(), CancellationToken::new());
-        let scope = Scope { store_id, owner, token, states: self.states, telemetry };
+        let scope = Scope { store_id, key: self.on.key, owner, token, states: self.states, telemetry };
         let unknown_topics = self.config.unknown_topics;
         let (interceptors, config) = (self.interceptors, self.config);
         let (table, member) = (table?, Arc::new(member?));
-        Ok(Plan { table, routes, interceptors, config, scope: Arc::new(scope), unknown_topics, member })
+        Ok(Plan {
+            table,
+            routes,
+            interceptors,
+            config,
+            scope: Arc::new(scope),
+            unknown_topics,
+            turns: self.on.turns,
+            member,
+        })
     }
 
     fn check_route(&self, route: &HandledRoute) -> Result<(), Invalid> {
@@ -359,9 +403,10 @@ fn planned(
     }
 }
 
-impl fmt::Debug for RuntimeBuilder {
+impl<On: fmt::Debug> fmt::Debug for RuntimeBuilder<On> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RuntimeBuilder")
+            .field("on", &self.on)
             .field("routes", &self.routes)
             .field("interceptor_count", &self.interceptors.len())
             .field("states", &self.states)

@@ -44,6 +44,14 @@ pub(crate) struct Config {
     pub(crate) pause_first: Duration,
     /// The longest such pause.
     pub(crate) pause_max: Duration,
+    /// The longest wait between two tries while the store is away.
+    pub(crate) outage_max: Duration,
+    /// Polls back off to the idle interval also without wake-ups.
+    pub(crate) backs_off: bool,
+    /// A claim that found anything is followed by another one.
+    pub(crate) drains: bool,
+    /// Wake-ups of other processes are subscribed to.
+    pub(crate) listens: bool,
 }
 
 impl Default for Config {
@@ -65,6 +73,10 @@ impl Default for Config {
             settle_interval: Duration::from_millis(2),
             pause_first: Duration::from_secs(1),
             pause_max: Duration::from_secs(30),
+            outage_max: Duration::from_secs(1),
+            backs_off: false,
+            drains: false,
+            listens: true,
         }
     }
 }

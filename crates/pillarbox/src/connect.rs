@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pillarbox_core::inbox::InboxOptions;
 use pillarbox_core::store::{BoxFuture, StoreOptions};
-use pillarbox_core::{InboxStore, OutboxAdmin, OutboxStore, SchemaAdmin, StoreError, Transactional, WithInbox};
+use pillarbox_core::{InboxStore, OutboxAdmin, OutboxStore, SchemaAdmin, StoreError, WithInbox};
 
 /// Everything that a store of any backend can do without a transaction of the caller's own.
 ///
@@ -44,7 +44,7 @@ pub async fn connect(url: &str, options: StoreOptions) -> Result<Arc<dyn Store>,
     impl Opened for IntoStore {
         type Open = Arc<dyn Store>;
 
-        fn take<S: Store + Transactional>(self, store: S) -> Self::Open {
+        fn take<S: Store + WithInbox>(self, store: S) -> Self::Open {
             Arc::new(store)
         }
     }
@@ -59,7 +59,7 @@ pub(crate) trait Opened {
         not(any(feature = "sqlite", feature = "postgres", feature = "mysql")),
         expect(dead_code, reason = "there is no store to take")
     )]
-    fn take<S: Store + Transactional>(self, store: S) -> Self::Open;
+    fn take<S: Store + WithInbox>(self, store: S) -> Self::Open;
 }
 
 /// Opens the store at an address.
@@ -75,6 +75,23 @@ pub(crate) async fn open<O: Opened>(url: &str, options: StoreOptions, opened: O)
         #[cfg(not(all(feature = "sqlite", feature = "postgres", feature = "mysql")))]
         absent => {
             drop((options, opened));
+            Err(absent.not_built_in())
+        }
+    }
+}
+
+/// Runs a query of the user's own at an address and answers its rows as texts.
+pub(crate) async fn read_texts(url: &str, query: &str) -> Result<Vec<Vec<Option<String>>>, StoreError> {
+    match Backend::of_url(url)? {
+        #[cfg(feature = "sqlite")]
+        Backend::Sqlite => pillarbox_sqlite::read_texts(url, query).await,
+        #[cfg(feature = "postgres")]
+        Backend::Postgres => pillarbox_postgres::read_texts(url, query).await,
+        #[cfg(feature = "mysql")]
+        Backend::Mysql => pillarbox_mysql::read_texts(url, query).await,
+        #[cfg(not(all(feature = "sqlite", feature = "postgres", feature = "mysql")))]
+        absent => {
+            let _ = query;
             Err(absent.not_built_in())
         }
     }

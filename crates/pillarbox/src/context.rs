@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use pillarbox_core::inbox::{MESSAGE_ID_HEADER, Receipt, SOURCE_HEADER};
 use pillarbox_core::lease::Held;
-use pillarbox_core::{Message, MessageId, OwnerToken, StoreId, WorkId};
+use pillarbox_core::{Message, MessageId, OwnerToken, RoutingKey, StoreId, WorkId};
 use tokio_util::sync::CancellationToken;
 
 use crate::telemetry::Telemetry;
@@ -108,6 +108,11 @@ impl Context {
         &self.0.scope.store_id
     }
 
+    /// The key of that store, where it is one of a [fleet](crate::Fleet).
+    pub fn routing_key(&self) -> Option<&RoutingKey> {
+        self.0.scope.key.as_ref()
+    }
+
     /// The message's row in its store.
     pub fn work_id(&self) -> WorkId {
         self.held().work_id
@@ -176,6 +181,8 @@ impl fmt::Debug for Context {
 #[derive(Debug)]
 pub(crate) struct Scope {
     pub(crate) store_id: StoreId,
+    /// What a fleet calls the store.
+    pub(crate) key: Option<RoutingKey>,
     /// Whose leases they are under.
     pub(crate) owner: OwnerToken,
     /// The parent of every handler's token.
@@ -219,7 +226,8 @@ pub(crate) mod fixture {
     pub(crate) fn scope(states: States) -> Arc<Scope> {
         let store_id = StoreId::new("shop").unwrap();
         let telemetry = Telemetry::new(&store_id);
-        Arc::new(Scope { store_id, owner: OwnerToken::new(), token: CancellationToken::new(), states, telemetry })
+        let (owner, token) = (OwnerToken::new(), CancellationToken::new());
+        Arc::new(Scope { store_id, key: None, owner, token, states, telemetry })
     }
 
     pub(crate) fn delivery(message: Message) -> Delivery {

@@ -69,6 +69,9 @@ impl Engine {
             idle_interval: config.idle_interval,
             settle_interval: config.settle_interval,
             call_count: config.store_call_count,
+            outage_max: config.outage_max,
+            backs_off: config.backs_off,
+            drains: config.drains,
         };
         Self {
             owner: plan.scope.owner,

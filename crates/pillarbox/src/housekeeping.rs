@@ -1,6 +1,7 @@
 //! What every process does for all others: freeing leases that ran out, burying what expired, removing what is old. Beside
 //! that it looks after the database's clock.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,9 @@ use crate::telemetry::TARGET;
 /// Purge calls in a row; what is left waits for the next interval.
 const PURGES_MAX: u32 = 100;
 
+/// How long a reap or purge of a store in a fleet may take: many short calls, of which each takes effect.
+const TIME_MAX: Duration = Duration::from_secs(300);
+
 /// Reaps and purges at their intervals, spread over the processes. Errors are logged; the next interval tries again.
 pub(crate) async fn run(engine: Arc<Engine>) {
     let (reap_every, purge_every) = (engine.plan.config.reap_interval, engine.plan.config.purge_interval);
@@ -25,18 +29,25 @@ pub(crate) async fn run(engine: Arc<Engine>) {
     loop {
         sleep_until(reap_at.min(purge_at)).await;
         if reap_at <= Instant::now() {
-            tell(&engine, "reap", engine.reap().await);
-            tell(&engine, "a look at the clock", engine.look_at_clock(&mut last).await);
+            tell(&engine, "reap", engine.in_turn(engine.reap()).await);
+            tell(&engine, "a look at the clock", engine.in_turn(engine.look_at_clock(&mut last)).await);
             reap_at = next(reap_every);
         }
         if purge_at <= Instant::now() {
-            tell(&engine, "purge", engine.purge().await);
+            tell(&engine, "purge", engine.in_turn(engine.purge()).await);
             purge_at = next(purge_every);
         }
     }
 }
 
 impl Engine {
+    /// Waits for a turn among the stores of a fleet, where the store is one of them.
+    async fn in_turn(&self, call: impl Future<Output = Result<(), StoreError>>) -> Result<(), StoreError> {
+        let mut turn = self.turn();
+        self.take_turn(&mut turn).await;
+        turn.call_within(Some(TIME_MAX), call).await
+    }
+
     /// Puts right what nobody else will; whether anything came free is told to the poller.
     pub(crate) async fn reap(&self) -> Result<(), StoreError> {
         let reaped = self.store.reap_all().await?;

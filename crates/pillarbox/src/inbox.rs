@@ -117,9 +117,7 @@ impl<S: WithInbox> Inbox<S> {
 
     /// Looks whether a message has taken effect, and remembers that it was asked about.
     pub async fn already_processed(&self, receipt: &Receipt) -> Result<Sighting, StoreError> {
-        let sighting = self.ledger.already_processed(receipt).await?;
-        self.telemetry.sighted(receipt, sighting);
-        Ok(sighting)
+        self.erased().already_processed(receipt).await
     }
 
     /// Handles a message unless it has taken effect already.
@@ -251,15 +249,62 @@ impl<S: WithInbox> Inbox<S> {
     /// Stores messages for the handlers of a [`runtime`](Self::runtime), in a transaction of its own: all or none. Once this
     /// returns they may be acknowledged to their sender.
     pub async fn receive(&self, incoming: &[Incoming]) -> Result<Vec<Received>, StoreError> {
+        self.erased().receive(incoming).await
+    }
+
+    /// The same inbox, for whoever need not know which database it is.
+    pub(crate) fn erased(&self) -> RoutedInbox {
+        let ledger = Arc::clone(&self.ledger) as Arc<dyn InboxStore>;
+        RoutedInbox { ledger, hub: Arc::clone(&self.hub), telemetry: Arc::clone(&self.telemetry) }
+    }
+
+    /// Begins to describe a runtime that handles what was received; everything about it is as for an outbox.
+    pub fn runtime(&self) -> RuntimeBuilder {
+        Runtime::builder_of(&self.hub)
+    }
+}
+
+/// An inbox of a [fleet](crate::Fleet), whatever its database. Cheap to clone.
+///
+/// To [consume](Inbox::consume) in a transaction, hold the [`Inbox`] of the database's own type:
+/// [`Router::inbox_of`](crate::Router::inbox_of).
+#[derive(Clone)]
+pub struct RoutedInbox {
+    ledger: Arc<dyn InboxStore>,
+    hub: Arc<Hub>,
+    telemetry: Arc<InboxTelemetry>,
+}
+
+impl RoutedInbox {
+    /// The store's half: marks, records, purges. It writes no log and counts nothing.
+    pub fn store(&self) -> &Arc<dyn InboxStore> {
+        &self.ledger
+    }
+
+    /// Looks whether a message has taken effect, and remembers that it was asked about.
+    pub async fn already_processed(&self, receipt: &Receipt) -> Result<Sighting, StoreError> {
+        let sighting = self.ledger.already_processed(receipt).await?;
+        self.telemetry.sighted(receipt, sighting);
+        Ok(sighting)
+    }
+
+    /// Stores messages for the handlers of the fleet, in a transaction of its own: all or none. Once this returns they may
+    /// be acknowledged to their sender.
+    pub async fn receive(&self, incoming: &[Incoming]) -> Result<Vec<Received>, StoreError> {
         let received = self.ledger.receive(incoming).await?;
         self.telemetry.received(incoming, &received);
         self.hub.nudge();
         Ok(received)
     }
 
-    /// Begins to describe a runtime that handles what was received; everything about it is as for an outbox.
-    pub fn runtime(&self) -> RuntimeBuilder {
-        Runtime::builder_of(&self.hub)
+    pub(crate) fn hub(&self) -> &Arc<Hub> {
+        &self.hub
+    }
+}
+
+impl fmt::Debug for RoutedInbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RoutedInbox").field("store", self.ledger.id()).finish_non_exhaustive()
     }
 }
 

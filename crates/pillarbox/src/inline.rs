@@ -43,7 +43,7 @@ pub struct Drained {
 impl RuntimeBuilder {
     /// Checks everything like [`start`](Self::start), and starts nothing: [`Inline::drain`] runs what is due.
     pub fn inline(mut self) -> Result<Inline, StartError> {
-        let hub = self.hub.take().ok_or(StartError::NoOutbox)?;
+        let hub = self.on.hub.take().ok_or(StartError::NoOutbox)?;
         let plan = self.plan_on(&hub)?;
         Ok(Inline { engine: Arc::new(Engine::new(&hub, plan)), _hub: hub })
     }

@@ -45,6 +45,7 @@
 //! | [`Inbox`] | where messages come in, and take effect once |
 //! | [`Intake`], [`Subscription`], [`Bridge`] | from a broker, or another outbox, into the inbox |
 //! | [`Runtime`] | handles messages in this process; [`Inline`] does so in the caller's task |
+//! | [`Fleet`], [`Router`] | one runtime over many stores, and each of them by its key; [`Tenants`], [`SqliteFiles`] find them |
 //! | [`event`] | typed messages: a type that knows its topic |
 //! | [`RuntimeBuilder`], [`Route`] | which handler gets which messages, and how much of the runtime |
 //! | [`handler`], [`extract`], [`batch`], [`InTx`] | what handlers are, and what they can take |
@@ -76,11 +77,13 @@ mod clock;
 mod config;
 mod connect;
 mod context;
+mod crew;
 mod dispatcher;
 mod due;
 pub mod event;
 pub mod extract;
 mod failure;
+mod fleet;
 mod flight;
 pub mod handler;
 mod hot_path;
@@ -102,6 +105,7 @@ pub mod prelude;
 mod queue;
 mod renewer;
 mod route;
+mod router;
 mod runtime;
 mod schedule;
 mod settler;
@@ -111,26 +115,29 @@ mod stats;
 pub mod telemetry;
 pub mod trace;
 mod transactional;
+mod turns;
 mod tx;
 mod worker;
 
 pub use batch::{Batch, BatchOutcome};
 pub use bridge::Bridge;
-pub use builder::RuntimeBuilder;
+pub use builder::{OneStore, RuntimeBuilder};
 pub use config::UnknownTopics;
 pub use connect::{AnyInbox, Backend, Store, connect};
 pub use context::Context;
 pub use event::{Event, EventError, IntoMessage};
 pub use extract::Payload;
 pub use failure::{Failure, FailureKind, Handled, HandlerResult};
+pub use fleet::{Fleet, FleetBuilder, FleetStats, ManyStores, RefreshError, Refreshed, Served, SqliteFiles, Tenants};
 pub use handler::{Handler, MessageHandler};
-pub use inbox::{ConsumeError, Consumed, Inbox};
+pub use inbox::{ConsumeError, Consumed, Inbox, RoutedInbox};
 pub use inline::{Drained, Inline};
 pub use intake::{Intake, IntakeOptions, IntakeStats};
 pub use interceptor::Interceptor;
 pub use membership::this_process;
 pub use outbox::Outbox;
 pub use route::{HandledRoute, Route};
+pub use router::{RouteError, Router};
 pub use runtime::{Runtime, StartError};
 pub use shutdown::ShutdownReport;
 pub use stats::Stats;
@@ -143,10 +150,11 @@ pub use async_trait::async_trait;
 pub use tokio_util::sync::CancellationToken;
 
 pub use pillarbox_core::{
-    Assignment, AttemptEnd, BrokerError, CommitError, ConsumeIn, Delivered, EnqueueIn, ErrorKind, Fence, InboxStore,
-    Incoming, Instance, InstanceId, InstanceStore, Intaken, Invalid, Isolation, Limits, Message, MessageId,
-    OutboxAdmin, OutboxStore, OwnerToken, Partition, PartitionCount, Problem, Receipt, SchemaAdmin, Settled,
-    StoreError, StoreId, Subscription, Transactional, TypeName, Verdict, WithInbox, WorkId, decide,
+    Assignment, AttemptEnd, BrokerError, CommitError, ConsumeIn, Delivered, Discovery, DiscoveryError, EnqueueIn,
+    ErrorKind, Fence, InboxStore, Incoming, Instance, InstanceId, InstanceStore, Intaken, Invalid, Isolation, Limits,
+    Message, MessageId, OutboxAdmin, OutboxStore, OwnerToken, Partition, PartitionCount, Problem, Receipt, RoutingKey,
+    SchemaAdmin, Selection, Settled, StoreError, StoreId, StorePlace, Subscription, Transactional, TypeName, Verdict,
+    WithInbox, WorkId, decide,
 };
 pub use pillarbox_core::{
     admin, error, id, instance, lease, message, naming, partition, problem, retention, retry, schema, store,

@@ -47,7 +47,7 @@ pub(crate) struct Membership {
 }
 
 /// One of many instances. Off unless [`instance`](Self::instance) is called: then nothing is registered, asked or stored.
-impl RuntimeBuilder {
+impl<On> RuntimeBuilder<On> {
     /// Registers this instance in a list beside the queue, says again and again that it is there, and divides the partitions of
     /// the queue's keys among all that are: see [`Runtime::assignment`].
     ///

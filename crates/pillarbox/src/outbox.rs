@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use pillarbox_core::store::{Enqueue, Enqueued, OpenTransaction, StoreOptions};
-use pillarbox_core::{EnqueueIn, Isolation, Message, OutboxStore, StoreError, Transactional};
+use pillarbox_core::{EnqueueIn, Isolation, Message, OutboxStore, StoreError, Transactional, WithInbox};
 
 pub use pillarbox_core::outbox::*;
 
@@ -47,9 +47,8 @@ impl Outbox<dyn Store> {
         impl Opened for IntoOutbox {
             type Open = Outbox<dyn Store>;
 
-            fn take<S: Store + Transactional>(self, store: S) -> Self::Open {
-                let Outbox { store, hub } = Outbox::new(store);
-                Outbox { store, hub }
+            fn take<S: Store + WithInbox>(self, store: S) -> Self::Open {
+                Outbox::new(store).erased()
             }
         }
         open(url, options, IntoOutbox).await
@@ -141,6 +140,14 @@ impl<S: Transactional> Outbox<S> {
     pub async fn begin_at(&self, isolation: Isolation) -> Result<Tx<S>, StoreError> {
         let tx = self.store.begin_at(isolation).await?;
         Ok(Tx::new(Arc::clone(&self.store), tx, Handover::new(Arc::clone(&self.hub))))
+    }
+}
+
+impl<S: Store> Outbox<S> {
+    /// The same outbox, for whoever need not know which database it is.
+    pub(crate) fn erased(&self) -> Outbox<dyn Store> {
+        let store: Arc<dyn Store> = Arc::clone(&self.store) as Arc<dyn Store>;
+        Outbox { store, hub: Arc::clone(&self.hub) }
     }
 }
 

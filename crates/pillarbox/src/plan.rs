@@ -16,6 +16,7 @@ use crate::interceptor::Interceptor;
 use crate::membership::Member;
 use crate::telemetry::RouteMeters;
 use crate::transactional::Transacting;
+use crate::turns::Turns;
 
 /// Everything that a runtime needs to know about its handlers.
 pub(crate) struct Plan {
@@ -26,6 +27,8 @@ pub(crate) struct Plan {
     pub(crate) scope: Arc<Scope>,
     pub(crate) unknown_topics: UnknownTopics,
     pub(crate) member: Arc<Member>,
+    /// Whose turn it is to call its store, where the store is one of a fleet.
+    pub(crate) turns: Option<Arc<Turns>>,
 }
 
 /// A handler with its limits.
@@ -42,6 +45,7 @@ pub(crate) struct PlannedRoute {
 }
 
 /// How a route takes its messages.
+#[derive(Clone)]
 pub(crate) enum RouteHandler {
     One(Arc<dyn ErasedHandler>),
     Batch { size_max: usize, handler: Arc<dyn ErasedBatchHandler> },

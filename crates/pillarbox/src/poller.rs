@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use pillarbox_core::StoreError;
 use pillarbox_core::lease::Claim;
 use pillarbox_core::store::{Claimed, Exchanged};
-use pillarbox_core::{Settled, StoreError};
 
 use crate::clock::{Tick, dice};
 use crate::dispatcher::Engine;
@@ -12,14 +12,19 @@ use crate::queue::Path;
 use crate::schedule::{Situation, Step};
 use crate::settler::Batch;
 use crate::telemetry::TARGET;
+use crate::turns::Turn;
 
 /// Follows the schedule. Ends only when it is dropped, which may happen at any await.
 pub(crate) async fn run(engine: Arc<Engine>) {
+    let mut turn = engine.turn();
     loop {
         match engine.step(engine.pauses.may_claim_at()) {
-            Step::Claim => engine.claim_or_settle().await,
-            Step::Settle => engine.settle_call().await,
-            Step::Wait(until) => engine.wait(until).await,
+            Step::Claim => engine.claim_or_settle(&mut turn).await,
+            Step::Settle => engine.settle_call(&mut turn).await,
+            Step::Wait(until) => {
+                turn.give_back();
+                engine.wait(until).await;
+            }
         }
     }
 }
@@ -63,31 +68,36 @@ impl Engine {
         self.queue.reserve_cold(least, self.pauses.claim_limit(limit, self.clock.now()))
     }
 
-    async fn claim_or_settle(&self) {
+    async fn claim_or_settle(&self, turn: &mut Turn) {
+        self.take_turn(turn).await;
         let limit = usize::try_from(self.plan.config.claim_limit).unwrap_or(usize::MAX);
         let reserved = self.reserve(limit.min(self.plan.config.cold_capacity) / 2);
         if reserved == 0 {
             // Whoever makes room wakes a loop.
             return match self.step(Tick::NEVER) {
-                Step::Settle => self.settle_call().await,
-                Step::Wait(until) => self.wait(until).await,
+                Step::Settle => self.settle_call(turn).await,
+                Step::Wait(until) => {
+                    turn.give_back();
+                    self.wait(until).await;
+                }
                 Step::Claim => {}
             };
         }
         let begun = self.schedule().begin_claim(self.clock.now());
         match begun {
-            Some(number) => self.claim_call(number, reserved).await,
+            Some(number) => self.claim_call(number, reserved, turn).await,
             None => self.give_back(Path::Cold, reserved),
         }
     }
 
-    async fn claim_call(&self, number: u64, reserved: usize) {
+    async fn claim_call(&self, number: u64, reserved: usize, turn: &mut Turn) {
         let mut call = CallGuard::new(self, reserved, self.verdicts.take());
         let leased_at = self.clock.now();
-        match self.exchange(&call.batch, reserved).await {
+        match turn.call(self.exchange(&call.batch, reserved)).await {
             Ok(Exchanged { settled, claimed }) => {
                 let (count, batch) = (claimed.len(), call.take_batch());
                 let carried = !batch.is_empty();
+                turn.found(count > 0);
                 self.applied(batch, &settled);
                 self.take_in(claimed, leased_at, call.take_room());
                 let (now, was_out) = (self.clock.now(), self.schedule().is_out());
@@ -113,7 +123,8 @@ impl Engine {
         self.store.exchange(&batch.settlements, claim).await
     }
 
-    async fn settle_call(&self) {
+    async fn settle_call(&self, turn: &mut Turn) {
+        self.take_turn(turn).await;
         let batch = self.verdicts.take();
         if batch.is_empty() {
             return;
@@ -121,7 +132,7 @@ impl Engine {
         let began = self.clock.now();
         self.schedule().begin_settle(began);
         let mut call = CallGuard::new(self, 0, batch);
-        let answers: Result<Vec<Settled>, _> = self.store.settle(self.owner, &call.batch.settlements).await;
+        let answers = turn.call(self.store.settle(self.owner, &call.batch.settlements)).await;
         match answers {
             Ok(answers) => {
                 self.applied(call.take_batch(), &answers);
@@ -148,6 +159,17 @@ impl Engine {
             let store = self.store.id().as_str();
             tracing::error!(target: TARGET, %error, store, "the store is away: verdicts are kept, and tried again");
         }
+    }
+
+    /// The part of one loop in the turns of a fleet.
+    pub(crate) fn turn(&self) -> Turn {
+        Turn::new(self.store.id(), self.plan.turns.as_ref())
+    }
+
+    /// Waits for a turn. While the store is away its calls are probes, and keep nobody waiting.
+    pub(crate) async fn take_turn(&self, turn: &mut Turn) {
+        let is_out = self.schedule().is_out();
+        if is_out { turn.give_back() } else { turn.take().await }
     }
 
     async fn wait(&self, until: Tick) {

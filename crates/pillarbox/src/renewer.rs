@@ -1,5 +1,5 @@
 //! Renews the leases of everything that is held, from a thread of its own: handlers that block every thread of the
-//! program's runtime cannot starve it.
+//! program's runtime cannot starve it. One thread serves any number of stores, each by a task.
 
 use std::io;
 use std::sync::Arc;
@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use pillarbox_core::store::SETTLE_MAX;
 use pillarbox_core::{OutboxStore, Settled, StoreError};
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Tick;
 use crate::dispatcher::Engine;
 use crate::flight::{Flight, Phase};
+use crate::runtime::lasting;
 use crate::telemetry::TARGET;
 
 /// The longest and the shortest time between two looks at what is held.
@@ -22,23 +24,38 @@ const LOOK_MIN: Duration = Duration::from_millis(5);
 /// Time beyond its limit that a handler may take to end, before its lease is left to run out.
 const OVERTIME: Duration = Duration::from_secs(1);
 
-/// Starts the thread. It ends by itself soon after the token is cancelled, and then drops the other one.
-pub(crate) fn start(engine: Arc<Engine>, stop: CancellationToken, ended: CancellationToken) -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let name = "pillarbox-renew".to_owned();
-    thread::Builder::new().name(name).spawn(move || {
-        let _ended = ended.drop_guard();
-        runtime.block_on(async {
+/// The thread.
+#[derive(Clone, Debug)]
+pub(crate) struct Renewer {
+    handle: Handle,
+}
+
+impl Renewer {
+    /// Starts the thread. It ends by itself soon after the token is cancelled.
+    pub(crate) fn start(stop: CancellationToken) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let name = "pillarbox-renew".to_owned();
+        thread::Builder::new().name(name).spawn(move || {
+            runtime.block_on(stop.cancelled());
+            // A connection that hangs must not keep the thread.
+            runtime.shutdown_timeout(Duration::from_millis(100));
+        })?;
+        Ok(Self { handle })
+    }
+
+    /// Renews what this engine holds, until it is told to stop; then, or when the thread ends, it cancels the other token.
+    pub(crate) fn serve(&self, engine: Arc<Engine>, stop: CancellationToken, ended: CancellationToken) {
+        let ended = ended.drop_guard();
+        self.handle.spawn(async move {
+            let _ended = ended;
             tokio::select! {
                 biased;
                 () = stop.cancelled() => {}
-                () = run(&engine) => {}
+                () = lasting(|| run(&engine)) => {}
             }
         });
-        // A connection that hangs must not keep the thread.
-        runtime.shutdown_timeout(Duration::from_millis(100));
-    })?;
-    Ok(())
+    }
 }
 
 async fn run(engine: &Engine) {

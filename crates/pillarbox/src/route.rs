@@ -95,6 +95,7 @@ impl Route {
 }
 
 /// A route with its handler, for [`RuntimeBuilder::route`](crate::RuntimeBuilder::route).
+#[derive(Clone)]
 pub struct HandledRoute {
     pub(crate) draft: Route,
     pub(crate) handler: RouteHandler,

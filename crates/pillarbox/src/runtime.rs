@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use pillarbox_core::{Invalid, StoreError};
+use pillarbox_core::{Invalid, StoreError, StoreId};
 use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
@@ -19,10 +19,12 @@ use crate::dispatcher::Engine;
 use crate::hot_path::Hub;
 use crate::membership::attendance;
 use crate::outbox::Outbox;
+use crate::plan::Plan;
+use crate::renewer::Renewer;
 use crate::shutdown::ShutdownReport;
 use crate::stats::Stats;
 use crate::telemetry::TARGET;
-use crate::{housekeeping, listener, poller, renewer, worker};
+use crate::{housekeeping, listener, poller, worker};
 
 /// Handles the messages of one outbox in this process. Cheap to clone; when the last handle is dropped it stops.
 ///
@@ -76,6 +78,9 @@ pub enum StartError {
     /// The builder belongs to no outbox.
     #[error("the builder belongs to no outbox: begin with `Runtime::builder(&outbox)`")]
     NoOutbox,
+    /// Two stores of a fleet have the same name.
+    #[error("two stores of the fleet are called `{0}`: give each a name of its own with `StoreOptions::store_id`")]
+    SameStoreId(StoreId),
     /// There is no tokio runtime to run in.
     #[error("a runtime starts inside of a tokio runtime, and there is none")]
     NoTokio,
@@ -92,7 +97,7 @@ impl Runtime {
 
     pub(crate) fn builder_of(hub: &Arc<Hub>) -> RuntimeBuilder {
         let mut builder = RuntimeBuilder::new();
-        builder.hub = Some(Arc::clone(hub));
+        builder.on.hub = Some(Arc::clone(hub));
         builder
     }
 
@@ -118,37 +123,31 @@ impl Runtime {
     ///
     /// Messages that are due later do not count. For tests, instead of sleeping.
     pub async fn idle(&self) {
-        let engine = &self.inner.engine;
-        let mut mark = engine.schedule().began_count();
-        loop {
-            let changed = engine.changed.notified();
-            let mut changed = std::pin::pin!(changed);
-            changed.as_mut().enable();
-            let is_quiet = engine.is_quiet();
-            let found_nothing = engine.schedule().is_empty_since(mark);
-            if is_quiet && (found_nothing || engine.never_claims()) {
-                return;
-            }
-            if !is_quiet {
-                // What is under way may enqueue more: only a later claim counts.
-                mark = engine.schedule().began_count();
-            } else if !engine.schedule().is_wanted() {
-                engine.nudge();
-            }
-            changed.await;
-        }
+        self.inner.engine.idle().await;
     }
 }
 
 impl RuntimeBuilder {
     /// Checks everything, and starts. Messages are handled from now on.
     pub async fn start(mut self) -> Result<Runtime, StartError> {
-        let hub = self.hub.take().ok_or(StartError::NoOutbox)?;
+        let hub = self.on.hub.take().ok_or(StartError::NoOutbox)?;
         let plan = self.plan_on(&hub)?;
         let handle = Handle::try_current().map_err(|_| StartError::NoTokio)?;
+        let inner = Inner::attached(hub, plan)?;
+        // From here on a failure drops `inner`, which detaches it.
+        let renewer = Renewer::start(inner.stop.clone()).map_err(StartError::Thread)?;
+        inner.spawn_workers(&handle);
+        inner.spawn_loops(&handle, &renewer);
+        Ok(Runtime { inner: Arc::new(inner) })
+    }
+}
+
+impl Inner {
+    /// A runtime that does nothing yet: messages of its hub go to it.
+    pub(crate) fn attached(hub: Arc<Hub>, plan: Plan) -> Result<Self, StartError> {
         let engine = Arc::new(Engine::new(&hub, plan));
         hub.attach(&engine)?;
-        let inner = Inner {
+        Ok(Self {
             engine,
             hub,
             workers: TaskTracker::new(),
@@ -156,31 +155,30 @@ impl RuntimeBuilder {
             stop: CancellationToken::new(),
             renewer_ended: CancellationToken::new(),
             report: OnceCell::new(),
-        };
-        // From here on a failure drops `inner`, which detaches it.
-        inner.spawn_all(&handle)?;
-        Ok(Runtime { inner: Arc::new(inner) })
+        })
     }
-}
 
-impl Inner {
-    fn spawn_all(&self, handle: &Handle) -> Result<(), StartError> {
-        let engine = || Arc::clone(&self.engine);
-        renewer::start(engine(), self.stop.clone(), self.renewer_ended.clone()).map_err(StartError::Thread)?;
-        let config = &self.engine.plan.config;
-        for number in 0..config.worker_count {
-            let engine = engine();
+    fn spawn_workers(&self, handle: &Handle) {
+        for number in 0..self.engine.plan.config.worker_count {
+            let engine = Arc::clone(&self.engine);
             self.workers.spawn_on(lasting(move || worker::run(Arc::clone(&engine), number)), handle);
         }
+    }
+
+    /// Everything but the workers.
+    pub(crate) fn spawn_loops(&self, handle: &Handle, renewer: &Renewer) {
+        renewer.serve(Arc::clone(&self.engine), self.stop.clone(), self.renewer_ended.clone());
+        let config = &self.engine.plan.config;
         for _ in 0..config.store_call_count {
             self.spawn(poller::run, handle);
         }
         self.spawn(housekeeping::run, handle);
-        self.spawn(listener::run, handle);
+        if config.listens {
+            self.spawn(listener::run, handle);
+        }
         if self.engine.plan.member.settings.is_some() {
             self.spawn(attendance::run, handle);
         }
-        Ok(())
     }
 
     fn spawn<F>(&self, task: impl Fn(Arc<Engine>) -> F + Send + 'static, handle: &Handle)
@@ -200,7 +198,7 @@ impl Inner {
 }
 
 /// Begins a task again that panicked. No code of ours should; subscribers, recorders and stores of others may.
-async fn lasting<F: Future<Output = ()>>(task: impl Fn() -> F) {
+pub(crate) async fn lasting<F: Future<Output = ()>>(task: impl Fn() -> F) {
     while AssertUnwindSafe(task()).catch_unwind().await.is_err() {
         tracing::error!(target: TARGET, "a task of the runtime panicked and begins again");
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -219,6 +217,28 @@ impl Drop for Inner {
 }
 
 impl Engine {
+    /// Waits until nothing is under way, and a claim that began after this call found nothing.
+    pub(crate) async fn idle(&self) {
+        let mut mark = self.schedule().began_count();
+        loop {
+            let changed = self.changed.notified();
+            let mut changed = std::pin::pin!(changed);
+            changed.as_mut().enable();
+            let is_quiet = self.is_quiet();
+            let found_nothing = self.schedule().is_empty_since(mark);
+            if is_quiet && (found_nothing || self.never_claims()) {
+                return;
+            }
+            if !is_quiet {
+                // What is under way may enqueue more: only a later claim counts.
+                mark = self.schedule().began_count();
+            } else if !self.schedule().is_wanted() {
+                self.nudge();
+            }
+            changed.await;
+        }
+    }
+
     /// Whether no claim will ever begin: on the way out, or without routes.
     fn never_claims(&self) -> bool {
         self.is_closing() || self.plan.routes.is_empty()

@@ -5,9 +5,11 @@ use std::time::Duration;
 use crate::clock::{Tick, spread};
 use crate::due::DueTimes;
 
-/// The first and the longest wait between two tries while the store is away, before jitter.
+/// The first wait between two tries while the store is away, before jitter.
 const OUTAGE_FIRST: Duration = Duration::from_millis(50);
-const OUTAGE_MAX: Duration = Duration::from_secs(1);
+
+/// How long a try may take before another one is made beside it.
+const TRY_MAX: Duration = Duration::from_secs(5);
 
 /// The intervals of a runtime.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +19,12 @@ pub(crate) struct Timing {
     pub(crate) settle_interval: Duration,
     /// Calls that may claim at once while claims come back full.
     pub(crate) call_count: usize,
+    /// The longest wait between two tries while the store is away.
+    pub(crate) outage_max: Duration,
+    /// Polls back off to the idle interval also without wake-ups.
+    pub(crate) backs_off: bool,
+    /// A claim that found anything is followed by another one, until one finds nothing.
+    pub(crate) drains: bool,
 }
 
 /// What to do next.
@@ -127,14 +135,15 @@ impl Schedule {
     /// A claim came back.
     pub(crate) fn claimed(&mut self, now: Tick, claim: u64, count: usize, limit: usize, dice: f64) {
         self.outage = None;
-        if count >= limit {
+        if count >= limit || (count > 0 && self.timing.drains) {
             self.wanted = self.wanted.max(self.timing.call_count);
         }
         if count > 0 {
             self.interval = self.timing.poll_interval;
         } else {
             self.empty_since = self.empty_since.max(claim);
-            let longest = if self.has_wakeups { self.timing.idle_interval } else { self.timing.poll_interval };
+            let may_idle = self.has_wakeups || self.timing.backs_off;
+            let longest = if may_idle { self.timing.idle_interval } else { self.timing.poll_interval };
             self.interval = self.interval.saturating_mul(2).min(longest.max(self.timing.poll_interval));
         }
         self.next_poll = now.after(spread(self.interval, dice));
@@ -143,7 +152,7 @@ impl Schedule {
     /// A call failed. Whether the store was there until now.
     pub(crate) fn failed(&mut self, now: Tick, was_claim: bool, dice: f64) -> bool {
         let tries = self.outage.map_or(0, |outage| outage.tries);
-        let pause = OUTAGE_FIRST.saturating_mul(1 << tries.min(10)).min(OUTAGE_MAX);
+        let pause = OUTAGE_FIRST.saturating_mul(1 << tries.min(10)).min(self.timing.outage_max);
         let retry_at = now.after(pause.mul_f64(0.5 + 0.5 * dice.clamp(0.0, 1.0)));
         self.outage = Some(Outage { tries: tries.saturating_add(1), retry_at });
         if was_claim {
@@ -215,7 +224,7 @@ impl Schedule {
     /// While the store is away one call at a time tries it.
     fn hold_off_others(&mut self, now: Tick) {
         if let Some(outage) = &mut self.outage {
-            outage.retry_at = now.after(OUTAGE_MAX.saturating_mul(5));
+            outage.retry_at = now.after(TRY_MAX);
         }
     }
 }

@@ -32,6 +32,18 @@ pub struct ShutdownReport {
     pub unsettled: u64,
 }
 
+impl ShutdownReport {
+    /// Of two runtimes together.
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self {
+            finished: self.finished.saturating_add(other.finished),
+            released: self.released.saturating_add(other.released),
+            interrupted: self.interrupted.saturating_add(other.interrupted),
+            unsettled: self.unsettled.saturating_add(other.unsettled),
+        }
+    }
+}
+
 impl Inner {
     /// Ends everything. May be dropped and begun again.
     pub(crate) async fn shut_down(&self, grace: Duration) -> ShutdownReport {

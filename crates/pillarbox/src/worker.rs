@@ -19,7 +19,7 @@ use crate::plan::{PlannedRoute, RouteHandler};
 use crate::queue::{Entries, Work};
 
 /// Pieces of work after which a worker lets other tasks of its thread run.
-const WORK_IN_A_ROW_MAX: u32 = 64;
+pub(crate) const WORK_IN_A_ROW_MAX: u32 = 64;
 
 /// Takes and runs work until the queue is closed.
 pub(crate) async fn run(engine: Arc<Engine>, number: usize) {

@@ -5,7 +5,15 @@ const IDLE: Situation = Situation { has_verdicts: false, may_claim_at: Tick::fro
 const BUSY: Situation = Situation { has_verdicts: true, may_claim_at: Tick::from_zero() };
 
 fn timing() -> Timing {
-    Timing { poll_interval: MS * 500, idle_interval: MS * 10_000, settle_interval: MS * 2, call_count: 2 }
+    Timing {
+        poll_interval: MS * 500,
+        idle_interval: MS * 10_000,
+        settle_interval: MS * 2,
+        call_count: 2,
+        outage_max: MS * 1000,
+        backs_off: false,
+        drains: false,
+    }
 }
 
 fn at(millis: u32) -> Tick {
@@ -174,4 +182,37 @@ fn emptiness_is_known_only_from_a_claim_that_began_later() {
     let claim = schedule.begin_claim(at(3)).unwrap();
     schedule.claimed(at(4), claim, 0, 200, 0.5);
     assert!(schedule.is_empty_since(mark));
+}
+
+/// OBX-103: a store of a fleet that is idle is asked ever more rarely, also without wake-ups, until it has something.
+#[test]
+fn in_a_fleet_idle_stores_are_asked_ever_more_rarely() {
+    let mut schedule = Schedule::new(Timing { backs_off: true, ..timing() });
+    let (mut now, mut waits) = (at(0), Vec::new());
+    for _ in 0..8 {
+        let claim = schedule.begin_claim(now).unwrap();
+        schedule.claimed(now, claim, 0, 200, 0.5);
+        let Step::Wait(until) = schedule.step(now, IDLE) else { panic!("nothing was due") };
+        waits.push(until.since(now).as_millis());
+        now = until;
+    }
+    assert_eq!(waits, [1000, 2000, 4000, 8000, 10_000, 10_000, 10_000, 10_000]);
+    let claim = schedule.begin_claim(now).unwrap();
+    schedule.claimed(now, claim, 1, 200, 0.5);
+    assert_eq!(schedule.step(now, IDLE), Step::Wait(now.after(MS * 500)));
+}
+
+/// OBX-069, IBX-088: a store is drained to the end, not to the first batch that is not full.
+#[test]
+fn a_schedule_that_drains_claims_until_nothing_is_found() {
+    let mut schedule = Schedule::new(Timing { drains: true, ..timing() });
+    for (count, next) in [(7, Step::Claim), (0, Step::Wait(at(1000)))] {
+        let claim = schedule.begin_claim(at(0)).unwrap();
+        schedule.claimed(at(0), claim, count, 200, 0.5);
+        if count > 0 {
+            // Of the calls that were asked for, this one is enough.
+            schedule.wanted = 1;
+        }
+        assert_eq!(schedule.step(at(0), IDLE), next);
+    }
 }
