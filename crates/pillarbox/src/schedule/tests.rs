@@ -206,7 +206,7 @@ fn in_a_fleet_idle_stores_are_asked_ever_more_rarely() {
 #[test]
 fn a_schedule_that_drains_claims_until_nothing_is_found() {
     let mut schedule = Schedule::new(Timing { drains: true, ..timing() });
-    for (count, next) in [(7, Step::Claim), (0, Step::Wait(at(1000)))] {
+    for (count, next) in [(7, Step::Claim), (0, Step::Wait(at(500)))] {
         let claim = schedule.begin_claim(at(0)).unwrap();
         schedule.claimed(at(0), claim, count, 200, 0.5);
         if count > 0 {

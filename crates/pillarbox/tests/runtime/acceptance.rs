@@ -102,7 +102,7 @@ impl Backend for Mysql {
 }
 
 #[cfg(any(feature = "postgres", feature = "mysql"))]
-fn url(name: &str) -> String {
+pub(crate) fn url(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run `cargo xtask test`"))
 }
 

@@ -5,6 +5,7 @@
 mod acceptance;
 mod crowd;
 mod dispatch;
+mod fleet;
 mod hot_path;
 mod inbox;
 mod inline;

@@ -37,6 +37,39 @@ pub(crate) struct Shared {
     pub(crate) claims: Semaphore,
     pub(crate) wakeups: WakeupMode,
     bell: broadcast::Sender<()>,
+    pace: Arc<Pace>,
+}
+
+/// The calls of one store, or of many together.
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    /// How often a call lets other tasks run before it does anything.
+    pub(crate) yields: AtomicUsize,
+    now: AtomicUsize,
+    pub(crate) most_at_once: AtomicUsize,
+    pub(crate) total: AtomicUsize,
+    /// The stores that were claimed from, in their order.
+    pub(crate) claims: Mutex<Vec<String>>,
+}
+
+impl Pace {
+    async fn enter(&self) -> Entered<'_> {
+        self.total.fetch_add(1, Ordering::SeqCst);
+        self.most_at_once.fetch_max(self.now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        let entered = Entered(self);
+        for _ in 0..self.yields.load(Ordering::SeqCst) {
+            tokio::task::yield_now().await;
+        }
+        entered
+    }
+}
+
+struct Entered<'a>(&'a Pace);
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        self.0.now.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -66,15 +99,29 @@ impl Watched {
     }
 
     pub(crate) fn with(wakeups: WakeupMode) -> Self {
-        Self::on(&MemoryDatabase::new(), wakeups, broadcast::Sender::new(16))
+        Self::on(&MemoryDatabase::new(), wakeups, broadcast::Sender::new(16), StoreOptions::default(), Arc::default())
+    }
+
+    /// One of many, whose calls are counted together.
+    pub(crate) fn named(name: &str, pace: &Arc<Pace>) -> Self {
+        let options = StoreOptions { store_id: Some(StoreId::new(name).unwrap()), ..StoreOptions::default() };
+        let (database, bell) = (MemoryDatabase::new(), broadcast::Sender::new(16));
+        Self::on(&database, WakeupMode::None, bell, options, Arc::clone(pace))
     }
 
     /// Another process on the same database.
     pub(crate) fn another(&self) -> Self {
-        Self::on(self.memory.database(), self.shared.wakeups, self.shared.bell.clone())
+        let (options, bell) = (self.memory.options().clone(), self.shared.bell.clone());
+        Self::on(self.memory.database(), self.shared.wakeups, bell, options, Arc::default())
     }
 
-    fn on(database: &MemoryDatabase, wakeups: WakeupMode, bell: broadcast::Sender<()>) -> Self {
+    fn on(
+        database: &MemoryDatabase,
+        wakeups: WakeupMode,
+        bell: broadcast::Sender<()>,
+        options: StoreOptions,
+        pace: Arc<Pace>,
+    ) -> Self {
         let shared = Shared {
             is_down: AtomicBool::new(false),
             cannot_renew: AtomicBool::new(false),
@@ -84,8 +131,9 @@ impl Watched {
             claims: Semaphore::new(Semaphore::MAX_PERMITS),
             wakeups,
             bell,
+            pace,
         };
-        Self { memory: database.connect(StoreOptions::default()).unwrap(), shared: Arc::new(shared) }
+        Self { memory: database.connect(options).unwrap(), shared: Arc::new(shared) }
     }
 
     pub(crate) fn counts(&self) -> Counts {
@@ -143,6 +191,7 @@ impl Watched {
     async fn pass_claim(&self) -> Result<(), StoreError> {
         self.shared.claims.acquire().await.unwrap().forget();
         self.count(|counts| counts.claims += 1);
+        self.shared.pace.claims.lock().unwrap().push(self.memory.id().to_string());
         self.check()
     }
 }
@@ -162,11 +211,13 @@ impl OutboxStore for Watched {
     }
 
     async fn claim(&self, claim: Claim) -> Result<Vec<Claimed>, StoreError> {
+        let _call = self.shared.pace.enter().await;
         self.pass_claim().await?;
         self.memory.claim(claim).await
     }
 
     async fn settle(&self, owner: OwnerToken, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
+        let _call = self.shared.pace.enter().await;
         self.check()?;
         let settled = self.memory.settle(owner, settlements).await;
         self.count(|counts| {
@@ -177,6 +228,7 @@ impl OutboxStore for Watched {
     }
 
     async fn exchange(&self, settlements: &[Settlement], claim: Claim) -> Result<Exchanged, StoreError> {
+        let _call = self.shared.pace.enter().await;
         self.pass_claim().await?;
         let exchanged = self.memory.exchange(settlements, claim).await;
         self.count(|counts| {
@@ -197,10 +249,12 @@ impl OutboxStore for Watched {
     }
 
     async fn reap(&self, reap: Reap) -> Result<Reaped, StoreError> {
+        let _call = self.shared.pace.enter().await;
         self.memory.reap(reap).await
     }
 
     async fn purge(&self, limit: PurgeLimit) -> Result<u64, StoreError> {
+        let _call = self.shared.pace.enter().await;
         self.memory.purge(limit).await
     }
 
@@ -354,7 +408,7 @@ pub(crate) fn quiet<S: ?Sized>(outbox: &Outbox<S>) -> RuntimeBuilder {
 }
 
 /// The same for any builder.
-pub(crate) fn hushed(builder: RuntimeBuilder) -> RuntimeBuilder {
+pub(crate) fn hushed<On>(builder: RuntimeBuilder<On>) -> RuntimeBuilder<On> {
     builder.poll_interval(NEVER).idle_interval(NEVER).reap_interval(NEVER).purge_interval(NEVER)
 }
 
@@ -417,7 +471,7 @@ impl Director {
 }
 
 /// A builder with one route, `work`, that plays on the stage.
-pub(crate) fn on_stage(builder: RuntimeBuilder, topic: &str, stage: &Stage) -> RuntimeBuilder {
+pub(crate) fn on_stage<On>(builder: RuntimeBuilder<On>, topic: &str, stage: &Stage) -> RuntimeBuilder<On> {
     let stage = stage.clone();
     builder.on_topic(topic, move |cx: Context| stage.clone().play(cx))
 }

@@ -1,0 +1,9 @@
+//! Many stores under one runtime: turns, budgets, faults, keys and discoveries.
+
+mod discovery;
+mod faults;
+mod places;
+mod router;
+mod sharing;
+mod support;
+mod turns;
