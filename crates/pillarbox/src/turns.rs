@@ -82,7 +82,7 @@ impl Turns {
         while state.running < self.calls_max {
             let Some((store, sender)) = state.next(self.selection) else { break };
             state.running += 1;
-            let place = Place { store, found: false, is_lent: false };
+            let place = Place { store, found: None, is_lent: false };
             granted.push((sender, Permit { place, turns: Some(Arc::clone(self)) }));
         }
         granted
@@ -118,8 +118,10 @@ impl State {
     fn leave(&mut self, place: &Place) {
         let count = if place.is_lent { &mut self.overdue } else { &mut self.running };
         *count = count.saturating_sub(1);
-        if let Some(last) = self.last.as_mut().filter(|last| last.store == place.store) {
-            last.found = place.found;
+        if let (Some(last), Some(found)) = (&mut self.last, place.found)
+            && last.store == place.store
+        {
+            last.found = found;
         }
     }
 }
@@ -134,7 +136,8 @@ fn hand_out(granted: Vec<(oneshot::Sender<Permit>, Permit)>) {
 #[derive(Clone, Debug)]
 struct Place {
     store: StoreId,
-    found: bool,
+    /// Unknown of a call that does not look for anything.
+    found: Option<bool>,
     is_lent: bool,
 }
 
@@ -188,7 +191,7 @@ impl Turn {
     /// Whether the call found anything.
     pub(crate) fn found(&mut self, found: bool) {
         if let Some(permit) = &mut self.permit {
-            permit.place.found = found;
+            permit.place.found = Some(found);
         }
     }
 

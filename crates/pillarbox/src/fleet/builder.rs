@@ -168,7 +168,7 @@ impl FleetBuilder {
     ///
     /// A call that gets no answer for a second lends its place to others, so that a database that is away does not stop them;
     /// there are never more than as many of these again. A store that is known to be away is tried outside of the budget, one
-    /// call at a time, and so are renewals of leases, which cannot wait.
+    /// call at a time; so are renewals of leases, which cannot wait, and what handlers and other tasks ask of a store.
     pub fn connections_max(mut self, connections_max: usize) -> Self {
         self.on.connections_max = connections_max;
         self

@@ -45,6 +45,9 @@ async fn drain_first_stays_with_a_store_that_finds_something() {
         a.take().await;
         assert!(!is_ready!(b_waits));
     }
+    // A call that looked for nothing, to settle or to reap, says nothing.
+    a.take().await;
+    assert!(!is_ready!(b_waits));
     a.found(false);
     let mut a_waits = Box::pin(a.take());
     assert!(!is_ready!(a_waits));

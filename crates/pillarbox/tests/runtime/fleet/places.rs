@@ -108,6 +108,50 @@ async fn tenants_come_from_a_table_on_mysql() {
     fleet.shutdown(Duration::from_secs(5)).await;
 }
 
+/// OBX-066, OBX-071, IBX-085, IBX-090: three kinds of databases, outboxes and inboxes, one set of handlers.
+#[cfg(all(feature = "postgres", feature = "mysql"))]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_fleet_serves_all_kinds_of_databases() {
+    use pillarbox::naming::Naming;
+    use pillarbox::{Served, StorePlace};
+
+    let folder = tempfile::tempdir().unwrap();
+    let schema = format!("f_{}", &Uuid::now_v7().simple().to_string()[16..]);
+    let places = [
+        ("mysql", crate::acceptance::url("PILLARBOX_TEST_MYSQL_URL")),
+        ("postgres", crate::acceptance::url("PILLARBOX_TEST_POSTGRES_URL")),
+        ("sqlite", format!("sqlite:{}", folder.path().join("shop.db").display())),
+    ];
+    let naming = Naming::new(schema, "outbox").unwrap();
+    let place = |(key, address): &(&str, String)| StorePlace::new(*key, address).unwrap().naming(naming.clone());
+    let listed = Listed::new(places.iter().map(place).collect());
+    let (sender, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let builder = quiet_fleet().discover(listed.clone()).serve(Served::Both).wakeups();
+    let builder = builder.on_topic("work", move |cx: Context| {
+        let sender = sender.clone();
+        async move {
+            sender.send((cx.routing_key().map(ToString::to_string), cx.store_id().to_string()))?;
+            Ok(())
+        }
+    });
+    let fleet = builder.start().await.unwrap();
+    assert_eq!(names(&fleet.stores()), ["mysql", "postgres", "sqlite"]);
+    for (key, _) in &places {
+        fleet.router().outbox(*key).unwrap().enqueue_now(Message::new("work", "")).await.unwrap();
+        assert_eq!(told.recv().await.unwrap(), (Some((*key).to_owned()), (*key).to_owned()));
+        let incoming = Incoming::new(Receipt::new("shop", "1"), Message::new("work", ""));
+        fleet.router().inbox(*key).unwrap().receive(&[incoming]).await.unwrap();
+        assert_eq!(told.recv().await.unwrap(), (Some((*key).to_owned()), format!("{key}/inbox")));
+    }
+    while !fleet.stats("postgres").unwrap().outbox.unwrap().has_wakeups {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(fleet.refresh().await.unwrap().kept.len(), 3);
+    listed.answer(Ok(Vec::new()));
+    assert_eq!(fleet.refresh().await.unwrap().removed.len(), 3);
+    fleet.shutdown(Duration::from_secs(5)).await;
+}
+
 /// H54.
 #[test]
 fn no_debug_text_shows_the_address_of_the_directory() {

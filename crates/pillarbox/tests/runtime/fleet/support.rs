@@ -54,19 +54,24 @@ pub(crate) fn telling<On>(builder: RuntimeBuilder<On>) -> (RuntimeBuilder<On>, m
 
 /// A discovery that answers what it was last told to, and counts how often it was asked.
 #[derive(Clone)]
-pub(crate) struct Listed(Arc<Mutex<(Result<Vec<StorePlace>, String>, usize)>>);
+pub(crate) struct Listed(Arc<Mutex<List>>);
+
+struct List {
+    answer: Result<Vec<StorePlace>, String>,
+    asked_count: usize,
+}
 
 impl Listed {
     pub(crate) fn new(places: Vec<StorePlace>) -> Self {
-        Self(Arc::new(Mutex::new((Ok(places), 0))))
+        Self(Arc::new(Mutex::new(List { answer: Ok(places), asked_count: 0 })))
     }
 
     pub(crate) fn answer(&self, answer: Result<Vec<StorePlace>, &str>) {
-        self.0.lock().unwrap().0 = answer.map_err(ToOwned::to_owned);
+        self.0.lock().unwrap().answer = answer.map_err(ToOwned::to_owned);
     }
 
     pub(crate) fn asked_count(&self) -> usize {
-        self.0.lock().unwrap().1
+        self.0.lock().unwrap().asked_count
     }
 }
 
@@ -75,8 +80,8 @@ impl Discovery for Listed {
     async fn discover(&self) -> Result<Vec<StorePlace>, DiscoveryError> {
         let answer = {
             let mut listed = self.0.lock().unwrap();
-            listed.1 += 1;
-            listed.0.clone()
+            listed.asked_count += 1;
+            listed.answer.clone()
         };
         match answer {
             Err(word) if word == "panic" => panic!("the test says so"),
