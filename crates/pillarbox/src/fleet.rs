@@ -135,8 +135,17 @@ impl Fleet {
 
     /// Waits until no store has anything to do, as [`Runtime::idle`] does for one. For tests, instead of sleeping.
     pub async fn idle(&self) {
-        for member in self.inner.shared.all() {
-            member.idle().await;
+        let started = |members: &[Arc<Member>]| members.iter().map(|member| member.started_count()).sum::<u64>();
+        loop {
+            let members = self.inner.shared.all();
+            let before = started(&members);
+            for member in &members {
+                member.idle().await;
+            }
+            // A handler of one store may have written to another that was idle before.
+            if started(&members) == before {
+                return;
+            }
         }
     }
 

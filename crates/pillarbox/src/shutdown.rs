@@ -14,6 +14,9 @@ use crate::telemetry::TARGET;
 /// Time for what must still be done when the grace is over: to stop handlers, and to write the last verdicts.
 const STOP_TIME: Duration = Duration::from_millis(400);
 
+/// The same for the last verdicts of a store in a fleet: all stores write theirs at once, and take turns.
+const FLEET_SETTLE_TIME: Duration = Duration::from_secs(4);
+
 /// Nobody waits longer than a day, and the sum with now must not overflow.
 const GRACE_MAX: Duration = Duration::from_secs(24 * 3600);
 
@@ -59,7 +62,8 @@ impl Inner {
             until(Instant::now() + STOP_TIME, self.workers.wait()).await;
         }
         engine.plan.scope.token.cancel();
-        until(Instant::now() + STOP_TIME, engine.all_settled()).await;
+        let settle_time = if engine.plan.turns.is_some() { FLEET_SETTLE_TIME } else { STOP_TIME };
+        until(Instant::now() + settle_time, engine.all_settled()).await;
         until(Instant::now() + STOP_TIME, engine.tell_others()).await;
         until(Instant::now() + STOP_TIME, engine.plan.member.has_left()).await;
         self.stop.cancel();

@@ -123,6 +123,12 @@ impl Member {
         }
     }
 
+    /// Attempts that were begun, on both sides.
+    pub(crate) fn started_count(&self) -> u64 {
+        let FleetStats { outbox, inbox } = self.stats();
+        [outbox, inbox].into_iter().flatten().map(|stats| stats.started_count).sum()
+    }
+
     pub(crate) fn stats(&self) -> FleetStats {
         let running = self.running();
         let stats = |runtime: Option<Runtime>| runtime.map(|runtime| runtime.stats());
