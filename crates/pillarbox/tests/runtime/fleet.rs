@@ -3,6 +3,8 @@
 mod discovery;
 mod faults;
 mod places;
+#[cfg(feature = "postgres")]
+mod relay;
 mod router;
 mod sharing;
 mod support;

@@ -101,3 +101,46 @@ async fn handlers_write_to_other_stores_through_the_router() {
         assert_eq!(told.try_recv().unwrap().as_deref(), Some("to"), "idle means that this is done too");
     }
 }
+
+/// OBX-066, H20: a real server that stops answering in the middle of everything, with a budget of one call. It comes back.
+#[cfg(feature = "postgres")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_stops_answering_does_not_stop_the_others() {
+    use pillarbox::StorePlace;
+    use pillarbox::naming::Naming;
+    use pillarbox::postgres::PostgresStore;
+    use pillarbox::prelude::{Enqueue, OutboxStore, StoreOptions};
+
+    let url = crate::acceptance::url("PILLARBOX_TEST_POSTGRES_URL");
+    let relay = super::relay::Relay::to(&url).await;
+    let unique = uuid::Uuid::now_v7().simple().to_string();
+    let naming = |name: &str| Naming::new(format!("f_{}_{name}", &unique[16..]), "outbox").unwrap();
+    let place = |key: &str, address: &str| StorePlace::new(key, address).unwrap().naming(naming(key));
+    let listed = Listed::new(vec![place("cut", relay.address()), place("well", &url)]);
+    let builder = quiet_fleet().discover(listed).connections_max(1).call_time_max(Duration::from_secs(1));
+    let (builder, mut told) = telling(builder);
+    let fleet = builder.start().await.unwrap();
+    let router = fleet.router();
+    for key in ["cut", "well"] {
+        router.outbox(key).unwrap().enqueue_now(Message::new("work", "")).await.unwrap();
+        assert_eq!(told.recv().await.unwrap(), key);
+    }
+    fleet.idle().await;
+
+    let options = StoreOptions { naming: naming("cut"), ..StoreOptions::default() };
+    let behind = PostgresStore::connect(&url, options).await.unwrap();
+    relay.cut();
+    behind.enqueue(Enqueue::pending(&[Message::new("work", "")])).await.unwrap();
+    router.outbox("cut").unwrap().nudge();
+    let is_out = |key| fleet.stats(key).unwrap().outbox.unwrap().is_store_out;
+    while !is_out("cut") {
+        router.outbox("well").unwrap().enqueue_now(Message::new("work", "")).await.unwrap();
+        assert_eq!(told.recv().await.unwrap(), "well");
+    }
+    assert!(!is_out("well"));
+    relay.mend();
+    assert_eq!(told.recv().await.unwrap(), "cut");
+    fleet.idle().await;
+    assert_eq!(fleet.stats("cut").unwrap().outbox.unwrap().done_count, 2);
+    fleet.shutdown(Duration::from_secs(5)).await;
+}
