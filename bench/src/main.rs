@@ -7,6 +7,7 @@
 
 mod inbox;
 mod mysql;
+mod order;
 mod postgres;
 mod report;
 mod run;
@@ -54,6 +55,8 @@ enum What {
     Runtime,
     /// The inbox beside the same transactions without one.
     Inbox,
+    /// Messages with keys beside messages without.
+    Order,
     /// The other process of a measurement across processes; started by it.
     #[value(hide = true)]
     Worker,
@@ -75,6 +78,7 @@ async fn main() {
     match arguments.what {
         What::Worker => return runtime::work().await,
         What::Inbox => inbox::measure(scale, wanted, &mut report).await,
+        What::Order => order::measure(scale, wanted, &mut report).await,
         What::Runtime => runtime::measure(scale, wanted, &mut report).await,
         What::Store => {
             if wanted(Db::Postgres) {

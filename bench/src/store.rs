@@ -1,6 +1,8 @@
 //! A store as a subject: the same code for every backend.
 
 use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use pillarbox_core::lease::Claim;
@@ -132,6 +134,83 @@ impl<B: Backend> Subject for Begun<B> {
 
     async fn drain_by_exchange(&self, count: usize) -> usize {
         Through(self.0.clone()).drain_by_exchange(count).await
+    }
+}
+
+/// The store of a backend with messages that have keys: each key's are handed out one claim at a time.
+#[derive(Clone)]
+pub(crate) struct Keyed<B> {
+    backend: B,
+    key_count: usize,
+    left: Arc<AtomicUsize>,
+}
+
+impl<B> Keyed<B> {
+    pub(crate) fn new(backend: B, key_count: usize) -> Self {
+        Self { backend, key_count, left: Arc::default() }
+    }
+
+    /// Messages that take the keys in turn.
+    fn messages(&self, batch: Vec<Message>, first: usize) -> Vec<Message> {
+        let key = |at: usize| format!("customer-{}", (first + at) % self.key_count);
+        batch.into_iter().enumerate().map(|(at, message)| message.key(key(at))).collect()
+    }
+}
+
+impl<B: Backend> Subject for Keyed<B> {
+    async fn clear(&self) {
+        self.backend.clear().await;
+        self.left.store(0, Ordering::Relaxed);
+    }
+
+    async fn fill(&self, count: usize) {
+        for (number, batch) in batches(count).enumerate() {
+            let batch = self.messages(batch, number * ENQUEUE_BATCH);
+            self.backend.store().enqueue(Enqueue::pending(&batch)).await.unwrap();
+        }
+        self.left.store(count, Ordering::Relaxed);
+    }
+
+    async fn enqueue_single(&self, count: usize) {
+        let mut connection = self.backend.connect().await;
+        for number in 0..count {
+            let message = self.messages(vec![message()], number);
+            self.backend.enqueue_in_transaction(&mut connection, &message).await;
+        }
+    }
+
+    async fn enqueue_batched(&self, count: usize) {
+        let mut connection = self.backend.connect().await;
+        for (number, batch) in batches(count).enumerate() {
+            let batch = self.messages(batch, number * ENQUEUE_BATCH);
+            self.backend.enqueue_in_transaction(&mut connection, &batch).await;
+        }
+    }
+
+    async fn drain(&self, _: usize) -> usize {
+        let owner = OwnerToken::new();
+        let mut done = 0;
+        while self.left.load(Ordering::Relaxed) > 0 {
+            let claimed = self.backend.store().claim(claim(owner)).await.unwrap();
+            let settlements: Vec<_> = claimed.iter().map(|claimed| Settlement::ack(claimed.held)).collect();
+            self.backend.store().settle(owner, &settlements).await.unwrap();
+            self.left.fetch_sub(claimed.len(), Ordering::Relaxed);
+            done += claimed.len();
+        }
+        done
+    }
+
+    async fn drain_by_exchange(&self, _: usize) -> usize {
+        let owner = OwnerToken::new();
+        let mut done = 0;
+        let mut settlements = Vec::new();
+        while self.left.load(Ordering::Relaxed) > 0 {
+            let exchanged = self.backend.store().exchange(&settlements, claim(owner)).await.unwrap();
+            self.left.fetch_sub(settlements.len(), Ordering::Relaxed);
+            done += settlements.len();
+            settlements = exchanged.claimed.iter().map(|claimed| Settlement::ack(claimed.held)).collect();
+        }
+        done
     }
 }
 

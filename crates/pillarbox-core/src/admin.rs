@@ -38,6 +38,13 @@ pub trait OutboxAdmin: Send + Sync {
 
     /// Deletes up to `limit` matching dead messages, lowest first; answers how many.
     async fn delete(&self, filter: &Filter, limit: u32) -> Result<u64, StoreError>;
+
+    /// Keys whose messages wait behind one that failed: which waits for its next attempt, or is dead. At most `limit`,
+    /// those that were stored first come first.
+    ///
+    /// Messages behind a dead one are listed whether or not they are held back: under
+    /// [`AfterDead::Skip`](crate::AfterDead::Skip) they are about to go on.
+    async fn blocked_keys(&self, limit: u32) -> Result<Vec<BlockedKey>, StoreError>;
 }
 
 /// A message's name, one way or the other.
@@ -129,7 +136,7 @@ pub struct StoredMessage {
     pub locked_until: Option<SystemTime>,
     /// When it was done or dead.
     pub settled_at: Option<SystemTime>,
-    /// Who settled it; none when it expired or lost its leases.
+    /// Who settled it, or gave it back to be tried again; none when it expired, lost its leases or waits for its first time.
     pub settled_by: Option<OwnerToken>,
     /// Why the last attempt failed.
     pub last_error: Option<String>,
@@ -170,6 +177,11 @@ impl Filter {
         Self { topic: Some(topic.into()), ..Self::default() }
     }
 
+    /// Checks the limit of a call that lists or changes.
+    pub fn check_limit(limit: u32) -> Result<(), Invalid> {
+        Self::all().validate(limit)
+    }
+
     /// Checks the filter and a limit that goes with it.
     pub fn validate(&self, limit: u32) -> Result<(), Invalid> {
         let mut problems = Vec::new();
@@ -208,6 +220,23 @@ pub struct ListQuery {
     pub after: Option<WorkId>,
     /// Messages on the page at the most.
     pub limit: u32,
+}
+
+/// A key whose messages wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockedKey {
+    /// The key.
+    pub key: String,
+    /// The row of the message that stands in the way: the earliest of its key.
+    pub head: WorkId,
+    /// Pending, when it waits for its next attempt, or dead.
+    pub state: State,
+    /// Why its last attempt failed.
+    pub last_error: Option<String>,
+    /// When its next attempt is due, if it has one.
+    pub due_at: Option<SystemTime>,
+    /// Messages that wait behind it.
+    pub waiting_count: u64,
 }
 
 /// A page of messages.

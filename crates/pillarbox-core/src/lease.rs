@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::id::{Fence, OwnerToken, WorkId};
+use crate::order::Order;
 use crate::problem::{Invalid, Problem};
 
 /// The lease that a claim takes when nothing else is said; 10 s to 5 min serve most handlers.
@@ -21,6 +22,7 @@ pub const CLAIM_LIMIT_MAX: u32 = 10_000;
 pub struct Claim {
     lease: Lease,
     limit: u32,
+    order: Order,
 }
 
 impl Claim {
@@ -35,7 +37,18 @@ impl Claim {
         }
         Invalid::unless_empty(problems)?;
         let lease = lease.unwrap_or_else(|()| unreachable!("a refused lease was reported above"));
-        Ok(Self { lease, limit })
+        Ok(Self { lease, limit, order: Order::default() })
+    }
+
+    /// Asks for another order than that by key, in which a dead message blocks its key.
+    #[must_use]
+    pub fn in_order(self, order: Order) -> Self {
+        Self { order, ..self }
+    }
+
+    /// In which order messages are handed out.
+    pub fn order(&self) -> Order {
+        self.order
     }
 
     /// The lease that every claimed message gets.

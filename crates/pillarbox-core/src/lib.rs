@@ -16,6 +16,7 @@
 //! | [`route`] | which handler a message goes to |
 //! | [`retry`] | how long to wait before the next attempt |
 //! | [`lease`] | what a claim asks for, and when a lease is renewed, trusted or lost |
+//! | [`order`] | messages of one key: one at a time, in order |
 //! | [`floor`] | where a claim starts to look |
 //! | [`clock`] | whether a database's clock was set |
 //! | [`retention`] | what becomes of messages that are done |
@@ -46,6 +47,7 @@ pub mod lasting;
 pub mod lease;
 pub mod message;
 pub mod naming;
+pub mod order;
 pub mod outbox;
 pub mod partition;
 pub mod parts;
@@ -68,6 +70,7 @@ pub use id::{Fence, InstanceId, MessageId, OwnerToken, StoreId, WorkId};
 pub use inbox::{Admission, ConsumeIn, InboxState, InboxStore, Incoming, Receipt, Registered, WithInbox};
 pub use instance::{Instance, InstanceRecord, InstanceStore};
 pub use message::{Limits, Message, TypeName};
+pub use order::{AfterDead, Order};
 pub use outbox::{AttemptEnd, Settled, State, Verdict, decide};
 pub use partition::{Assignment, Partition, PartitionCount, assign, partition_of};
 pub use problem::{Invalid, Problem};

@@ -26,6 +26,7 @@ use crate::instance::InstanceStore;
 use crate::lease::{Claim, Held};
 use crate::message::{Limits, Message};
 use crate::naming::Naming;
+use crate::order::AfterDead;
 use crate::outbox::{Settled, Verdict};
 use crate::problem::{Invalid, Problem};
 use crate::retention::{PurgeLimit, Retention};
@@ -66,6 +67,8 @@ pub trait OutboxStore: fmt::Debug + Send + Sync + 'static {
     ///   limit of lost leases it is left for [`reap`](Self::reap) to bury.
     /// - Those that waited for their due time or a retry come first, then the others, each in the order of the
     ///   database's sequence. The answer is sorted by [`WorkId`].
+    /// - Messages of one key are handed out in order, as [`order`](crate::order) says: none while another one of its key is
+    ///   held, and none past an earlier one. Several of one key in one answer are to be handled one after the other.
     /// - Each claimed message has one attempt more, counted now, so that a message that kills its worker is counted too.
     /// - No message is handed out twice, however many claim at once; a claim never waits for another.
     /// - None ready: an empty answer, not an error.
@@ -101,19 +104,22 @@ pub trait OutboxStore: fmt::Debug + Send + Sync + 'static {
     /// - A lease that ran out is removed and counted as lost; past the limit the message is dead.
     /// - A message past its `expires_at` that nobody holds is dead with [`REASON_EXPIRED`](crate::outbox::REASON_EXPIRED).
     /// - A message that is not due yet is moved out of the claims' way.
+    /// - Under [`AfterDead::Park`], a message whose key has an earlier dead one is dead with
+    ///   [`REASON_PARKED`](crate::order::REASON_PARKED).
     ///
     /// Safe to run on every instance at once; rows that others work on are passed over. Claims do not depend on it.
     async fn reap(&self, reap: Reap) -> Result<Reaped, StoreError>;
 
     /// Reaps window after window to the end of the queue.
-    async fn reap_all(&self) -> Result<Reaped, StoreError> {
+    async fn reap_all(&self, after_dead: AfterDead) -> Result<Reaped, StoreError> {
         let mut total = Reaped::default();
-        let mut reap = Reap::default();
+        let mut reap = Reap { after_dead, ..Reap::default() };
         loop {
             let reaped = self.reap(reap).await?;
             total.released += reaped.released;
             total.lost += reaped.lost;
             total.expired += reaped.expired;
+            total.parked += reaped.parked;
             match reaped.next {
                 Some(next) => reap.after = Some(next),
                 None => return Ok(total),
@@ -224,6 +230,13 @@ pub struct Claimed {
     pub message: Result<Message, Undecodable>,
 }
 
+impl Claimed {
+    /// Whether it is a message with a key.
+    pub fn has_key(&self) -> bool {
+        self.message.as_ref().is_ok_and(|message| message.get_key().is_some())
+    }
+}
+
 /// Why a row cannot be read as a message. Somebody else wrote it; it is given up, not retried.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Undecodable {
@@ -273,6 +286,8 @@ pub struct Reap {
     pub after: Option<WorkId>,
     /// Rows that are looked at, at the most.
     pub window: u32,
+    /// What a dead message does to the later ones of its key.
+    pub after_dead: AfterDead,
 }
 
 impl Reap {
@@ -292,7 +307,7 @@ impl Reap {
 
 impl Default for Reap {
     fn default() -> Self {
-        Self { after: None, window: Self::WINDOW_MAX }
+        Self { after: None, window: Self::WINDOW_MAX, after_dead: AfterDead::default() }
     }
 }
 
@@ -305,6 +320,8 @@ pub struct Reaped {
     pub lost: u64,
     /// Messages that are dead now because they expired.
     pub expired: u64,
+    /// Messages that are dead now because an earlier one of their key is.
+    pub parked: u64,
     /// Where the next window starts; nothing at the end of the queue.
     pub next: Option<WorkId>,
 }

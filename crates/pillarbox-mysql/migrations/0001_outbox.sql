@@ -1,5 +1,6 @@
 -- Two tables: `outbox` holds what can be claimed or is leased, `outbox_shelf` what nobody may claim now (waiting, done, dead).
--- Claims walk the primary key of the first and meet nothing else; its lease and due columns carry no index.
+-- Claims walk the primary key of the first and meet nothing else; its lease and due columns carry no index. By the index of
+-- the key a claim sees what stands in the way of a message that has one.
 -- Text is compared byte by byte, trailing spaces included; MariaDB and MySQL have different names for that collation.
 -- Times are UTC in DATETIME(6), so that no session's time_zone matters.
 CREATE TABLE IF NOT EXISTS `pillarbox_outbox` (
@@ -28,12 +29,14 @@ CREATE TABLE IF NOT EXISTS `pillarbox_outbox` (
     `occurred_at` DATETIME(6) NULL,
     `last_error` TEXT NULL,
     PRIMARY KEY (`id`),
-    UNIQUE KEY `message_id` (`message_id`)
+    UNIQUE KEY `message_id` (`message_id`),
+    KEY `message_key` (`message_key`, `id`)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4
     /*M!100600 COLLATE utf8mb4_nopad_bin */ /*!80017 COLLATE utf8mb4_0900_bin */;
 
 -- One index serves both ways in: waiting rows by the time they wake, done rows by the time they were settled.
--- Whatever is not waiting has no `wake_at`.
+-- Whatever is not waiting has no `wake_at`. A waiting row with `settled_by` was given back to be tried again: it stands in the
+-- way of later ones of its key.
 CREATE TABLE IF NOT EXISTS `pillarbox_outbox_shelf` (
     `id` BIGINT NOT NULL,
     `message_id` BINARY(16) NOT NULL,
@@ -63,6 +66,7 @@ CREATE TABLE IF NOT EXISTS `pillarbox_outbox_shelf` (
     `last_error` TEXT NULL,
     PRIMARY KEY (`id`),
     UNIQUE KEY `message_id` (`message_id`),
-    KEY `state` (`state`, `wake_at`, `settled_at`)
+    KEY `state` (`state`, `wake_at`, `settled_at`),
+    KEY `message_key` (`message_key`, `state`, `id`)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4
     /*M!100600 COLLATE utf8mb4_nopad_bin */ /*!80017 COLLATE utf8mb4_0900_bin */;

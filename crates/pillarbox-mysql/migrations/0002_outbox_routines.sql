@@ -88,59 +88,239 @@ BEGIN
 END$$
 DELIMITER ;
 
+-- Of rows that a claim has just locked, leaves those that the order of their keys allows. Nobody waits for anybody: of two
+-- claimers of one key the one that locked later finds the other's row, locked or under its lease, and lets go of the key.
+-- So every look at other rows comes after our locks. `p_last` is the highest row of the hot table, 0 for rows of the shelf.
+DROP PROCEDURE IF EXISTS `pillarbox_outbox_claim_runs`;
+DELIMITER $$
+CREATE PROCEDURE `pillarbox_outbox_claim_runs`(
+    p_now DATETIME(6), p_floor BIGINT, p_last BIGINT, p_order INT, INOUT p_ids LONGTEXT CHARACTER SET utf8mb4)
+    SQL SECURITY INVOKER
+BEGIN
+    -- What is due so soon may be woken by a claim that began after this one.
+    DECLARE v_soon DATETIME(6) DEFAULT p_now + INTERVAL 1 MINUTE;
+    DECLARE v_end BIGINT DEFAULT 9223372036854775807;
+    DECLARE v_in_sequence BOOLEAN DEFAULT p_order & 2;
+    DECLARE v_dead_hold BOOLEAN DEFAULT p_order & 1;
+    DECLARE v_stop BIGINT;
+    DECLARE v_rows LONGTEXT CHARACTER SET utf8mb4 DEFAULT p_ids;
+    DECLARE v_near LONGTEXT CHARACTER SET utf8mb4;
+    DECLARE v_live LONGTEXT CHARACTER SET utf8mb4;
+    DECLARE v_waiting LONGTEXT CHARACTER SET utf8mb4;
+    -- Only a run without gaps, and nothing behind the shelf. One statement, so one snapshot: a row that somebody moves from
+    -- the one table to the other is seen in one of them. For rows of the shelf the scan has seen to it: what stands before
+    -- them comes to the shelf from the hot table only, where it was their obstacle already.
+    IF p_last > 0 AND v_in_sequence THEN
+        SELECT LEAST(
+            COALESCE((
+                SELECT MIN(x.`id`) FROM `pillarbox_outbox` AS x FORCE INDEX (PRIMARY)
+                WHERE x.`id` <= p_last
+                    AND x.`id` NOT IN (SELECT i.`id` FROM JSON_TABLE(v_rows, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS i)
+            ), v_end),
+            COALESCE((
+                SELECT MIN(h.`id`) FROM `pillarbox_outbox_shelf` AS h FORCE INDEX (`state`)
+                WHERE (h.`state` = 'pending' AND h.`settled_by` IS NOT NULL) OR (v_dead_hold AND h.`state` = 'dead')
+            ), v_end)
+        ) INTO v_stop;
+        SELECT JSON_ARRAYAGG(j.`id`) INTO p_ids
+        FROM JSON_TABLE(v_rows, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j WHERE j.`id` < v_stop;
+    ELSEIF p_last > 0 THEN
+        SELECT JSON_ARRAYAGG(r.`id`) INTO p_ids
+        FROM JSON_TABLE(v_rows, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
+        STRAIGHT_JOIN `pillarbox_outbox` AS r FORCE INDEX (PRIMARY) ON r.`id` = j.`id`
+        LEFT JOIN (
+            SELECT x.`message_key`, MIN(x.`id`) AS `id`, MAX(COALESCE(x.`locked_until` > p_now, FALSE)) AS `held`
+            FROM `pillarbox_outbox` AS x FORCE INDEX (PRIMARY)
+            WHERE x.`id` > p_floor AND x.`id` < p_last AND x.`message_key` IS NOT NULL
+                AND x.`id` NOT IN (SELECT i.`id` FROM JSON_TABLE(v_rows, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS i)
+            GROUP BY x.`message_key`
+        ) AS g ON g.`message_key` = r.`message_key`
+        WHERE r.`message_key` IS NULL OR ((g.`id` IS NULL OR (g.`id` > r.`id` AND NOT g.`held`))
+            AND (
+                SELECT f.`id` FROM `pillarbox_outbox` AS f FORCE INDEX (`message_key`)
+                WHERE f.`message_key` = r.`message_key` ORDER BY f.`id` LIMIT 1
+            ) > p_floor
+            AND COALESCE((
+                SELECT h.`id` FROM `pillarbox_outbox_shelf` AS h FORCE INDEX (`message_key`)
+                WHERE h.`message_key` = r.`message_key` AND h.`state` = 'pending' AND h.`settled_by` IS NOT NULL
+                ORDER BY h.`id` LIMIT 1
+            ) > r.`id`, TRUE)
+            AND (NOT v_dead_hold OR COALESCE((
+                SELECT d.`id` FROM `pillarbox_outbox_shelf` AS d FORCE INDEX (`message_key`)
+                WHERE d.`message_key` = r.`message_key` AND d.`state` = 'dead' ORDER BY d.`id` LIMIT 1
+            ) > r.`id`, TRUE)));
+    END IF;
+    SET v_rows = p_ids;
+    -- Who else may be at the key: the next rows of the hot table, and those of the shelf that are due. Rows before one that is
+    -- held come from transactions that overlap, or were replayed: a few are looked at, not all that wait.
+    IF v_rows IS NULL THEN
+        SET v_near = NULL;
+    ELSEIF v_in_sequence THEN
+        SELECT CONCAT('[', GROUP_CONCAT(n.`id`), ']') INTO v_near
+        FROM (
+            (SELECT x.`id` FROM `pillarbox_outbox` AS x
+            WHERE x.`id` > LEAST(p_last, COALESCE(v_stop, v_end) - 1) ORDER BY x.`id` LIMIT 4)
+            UNION
+            (SELECT q.`id` FROM (
+                SELECT x.`id`, x.`locked_until` FROM `pillarbox_outbox` AS x
+                WHERE x.`id` > LEAST(p_last, COALESCE(v_stop, v_end) - 1) ORDER BY x.`id` LIMIT 1000
+            ) AS q WHERE q.`locked_until` > p_now LIMIT 1)
+            UNION
+            (SELECT s.`id` FROM `pillarbox_outbox_shelf` AS s
+            WHERE s.`state` = 'pending' AND s.`wake_at` <= v_soon AND s.`due_at` <= v_soon
+            ORDER BY s.`wake_at`, s.`settled_at`, s.`id` LIMIT 10000)
+        ) AS n;
+    ELSE
+        WITH k AS (
+            SELECT COALESCE(l.`message_key`, s.`message_key`) AS `message_key`, COALESCE(MAX(l.`id`), 0) AS `last`
+            FROM JSON_TABLE(v_rows, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
+            LEFT JOIN `pillarbox_outbox` AS l FORCE INDEX (PRIMARY) ON l.`id` = j.`id`
+            LEFT JOIN `pillarbox_outbox_shelf` AS s FORCE INDEX (PRIMARY) ON s.`id` = j.`id`
+            WHERE COALESCE(l.`message_key`, s.`message_key`) IS NOT NULL
+            GROUP BY COALESCE(l.`message_key`, s.`message_key`)
+        )
+        SELECT CONCAT('[', GROUP_CONCAT(n.`ids`), ']') INTO v_near
+        FROM (
+            SELECT NULLIF(CONCAT_WS(',',
+                (SELECT x.`id` FROM `pillarbox_outbox` AS x FORCE INDEX (`message_key`)
+                WHERE x.`message_key` = k.`message_key` AND x.`id` > k.`last` ORDER BY x.`id` LIMIT 1),
+                (SELECT x.`id` FROM `pillarbox_outbox` AS x FORCE INDEX (`message_key`)
+                WHERE x.`message_key` = k.`message_key` AND x.`id` > k.`last` ORDER BY x.`id` LIMIT 1 OFFSET 1),
+                (SELECT x.`id` FROM `pillarbox_outbox` AS x FORCE INDEX (`message_key`)
+                WHERE x.`message_key` = k.`message_key` AND x.`id` > k.`last` ORDER BY x.`id` LIMIT 1 OFFSET 2),
+                (SELECT x.`id` FROM `pillarbox_outbox` AS x FORCE INDEX (`message_key`)
+                WHERE x.`message_key` = k.`message_key` AND x.`id` > k.`last` ORDER BY x.`id` LIMIT 1 OFFSET 3)
+            ), '') AS `ids`
+            FROM k
+            UNION ALL
+            SELECT s.`id` AS `ids`
+            FROM k
+            STRAIGHT_JOIN `pillarbox_outbox_shelf` AS s FORCE INDEX (`message_key`)
+                ON s.`message_key` = k.`message_key` AND s.`state` = 'pending'
+            WHERE s.`due_at` <= v_soon
+        ) AS n;
+    END IF;
+    IF v_near IS NOT NULL THEN
+        SELECT COALESCE(JSON_ARRAYAGG(w.`id`), '[]') INTO v_live
+        FROM (
+            SELECT l.`id` FROM JSON_TABLE(v_near, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
+            STRAIGHT_JOIN `pillarbox_outbox` AS l FORCE INDEX (PRIMARY) ON l.`id` = j.`id`
+            WHERE l.`owner_token` IS NULL OR l.`locked_until` <= p_now
+            LIMIT 1000000 FOR UPDATE SKIP LOCKED
+        ) AS w;
+        SELECT COALESCE(JSON_ARRAYAGG(w.`id`), '[]') INTO v_waiting
+        FROM (
+            SELECT s.`id` FROM JSON_TABLE(v_near, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
+            STRAIGHT_JOIN `pillarbox_outbox_shelf` AS s FORCE INDEX (PRIMARY) ON s.`id` = j.`id`
+            LIMIT 1000000 FOR UPDATE SKIP LOCKED
+        ) AS w;
+        IF JSON_LENGTH(v_live) + JSON_LENGTH(v_waiting) < JSON_LENGTH(v_near) THEN
+            -- One that is in neither table any more is nobody's.
+            SELECT JSON_ARRAYAGG(j.`id`) INTO p_ids
+            FROM JSON_TABLE(v_rows, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
+            LEFT JOIN `pillarbox_outbox` AS l FORCE INDEX (PRIMARY) ON l.`id` = j.`id`
+            LEFT JOIN `pillarbox_outbox_shelf` AS s FORCE INDEX (PRIMARY) ON s.`id` = j.`id`
+            WHERE IF(v_in_sequence, '', COALESCE(l.`message_key`, s.`message_key`)) IS NULL
+                OR IF(v_in_sequence, '', COALESCE(l.`message_key`, s.`message_key`)) NOT IN (
+                    SELECT IF(v_in_sequence, '', COALESCE(o.`message_key`, w.`message_key`))
+                    FROM JSON_TABLE(v_near, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS n
+                    LEFT JOIN `pillarbox_outbox` AS o FORCE INDEX (PRIMARY) ON o.`id` = n.`id`
+                    LEFT JOIN `pillarbox_outbox_shelf` AS w FORCE INDEX (PRIMARY)
+                        ON w.`id` = n.`id` AND w.`state` = 'pending'
+                    WHERE COALESCE(o.`id`, w.`id`) IS NOT NULL
+                        AND n.`id` NOT IN (
+                            SELECT i.`id` FROM JSON_TABLE(v_live, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS i)
+                        AND n.`id` NOT IN (
+                            SELECT i.`id` FROM JSON_TABLE(v_waiting, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS i)
+                );
+        END IF;
+    END IF;
+END$$
+DELIMITER ;
+
 -- Leases up to `p_limit` messages. Rows that waited come from the shelf; the others are taken in the order of the primary
--- key, without a sort and without waiting for anybody. The limit stands in a derived table that is materialised once, joined
--- first, so that never more rows change. Our rows are found again by the fence, in the range that was just walked.
+-- key, without a sort and without waiting for anybody. `p_order`: 1, dead messages hold back the later ones of their key;
+-- 2, all messages as one key; 4, there may be messages with a key, which else is looked up.
 DROP PROCEDURE IF EXISTS `pillarbox_outbox_claim_rows`;
 DELIMITER $$
 CREATE PROCEDURE `pillarbox_outbox_claim_rows`(
-    p_owner BINARY(16), p_fence BIGINT, p_lease BIGINT, p_limit INT, p_floor BIGINT, p_lost_leases_max INT)
+    p_owner BINARY(16), p_fence BIGINT, p_lease BIGINT, p_limit INT, p_floor BIGINT, p_lost_leases_max INT, p_order INT)
     SQL SECURITY INVOKER
 BEGIN
     DECLARE v_now DATETIME(6) DEFAULT UTC_TIMESTAMP(6);
     DECLARE v_until DATETIME(6) DEFAULT v_now + INTERVAL p_lease MICROSECOND;
+    DECLARE v_end BIGINT DEFAULT 9223372036854775807;
+    DECLARE v_in_sequence BOOLEAN DEFAULT p_order & 2;
+    DECLARE v_dead_hold BOOLEAN DEFAULT p_order & 1;
+    DECLARE v_floor BIGINT DEFAULT IF(v_in_sequence, 0, p_floor);
+    DECLARE v_stop BIGINT DEFAULT v_end;
     DECLARE v_ids LONGTEXT CHARACTER SET utf8mb4;
+    DECLARE v_run LONGTEXT CHARACTER SET utf8mb4;
+    DECLARE v_seen LONGTEXT CHARACTER SET utf8mb4 DEFAULT '[]';
     DECLARE v_due BOOLEAN;
+    DECLARE v_keys BOOLEAN;
+    DECLARE v_keyed INT;
     DECLARE v_waiting INT DEFAULT 0;
     DECLARE v_room INT DEFAULT p_limit;
+    DECLARE v_open INT DEFAULT p_limit;
+    DECLARE v_found INT;
     DECLARE v_taken INT DEFAULT 0;
-    SELECT EXISTS (SELECT 1 FROM `pillarbox_outbox_shelf` WHERE `state` = 'pending' AND `wake_at` <= v_now) INTO v_due;
-    IF v_due THEN
-        SET SESSION group_concat_max_len = GREATEST(@@SESSION.group_concat_max_len, 1048576);
-        SELECT JSON_ARRAYAGG(w.`id`), COUNT(*) INTO v_ids, v_waiting
+    DECLARE v_last BIGINT DEFAULT v_floor;
+    DECLARE v_rounds INT DEFAULT 0;
+    SELECT EXISTS (SELECT 1 FROM `pillarbox_outbox_shelf` WHERE `state` = 'pending' AND `wake_at` <= v_now),
+        p_order & 6 OR EXISTS (
+            SELECT 1 FROM `pillarbox_outbox` FORCE INDEX (`message_key`) WHERE `message_key` IS NOT NULL)
+    INTO v_due, v_keys;
+    IF v_due OR v_keys THEN
+        SET SESSION group_concat_max_len = GREATEST(@@SESSION.group_concat_max_len, 4194304);
+    END IF;
+    IF v_due AND v_in_sequence THEN
+        SELECT LEAST(
+            COALESCE((SELECT IF(f.`locked_until` > v_now, 0, f.`id`) FROM `pillarbox_outbox` AS f
+                ORDER BY f.`id` LIMIT 1), v_end),
+            COALESCE((SELECT MIN(h.`id`) + 1 FROM `pillarbox_outbox_shelf` AS h FORCE INDEX (`state`)
+                WHERE h.`state` = 'pending' AND h.`settled_by` IS NOT NULL), v_end),
+            IF(v_dead_hold, COALESCE((SELECT MIN(d.`id`) FROM `pillarbox_outbox_shelf` AS d FORCE INDEX (`state`)
+                WHERE d.`state` = 'dead'), v_end), v_end)
+        ) INTO v_stop;
+    END IF;
+    -- The scans look at the first row of a key only; runs are checked when they are locked. If some had to be left, a scan
+    -- goes on behind them, so that one key does not hold up the others.
+    WHILE v_due AND v_waiting < p_limit AND v_rounds < 8 DO
+        SELECT JSON_ARRAYAGG(w.`id`), COUNT(*), COUNT(w.`message_key`) INTO v_run, v_found, v_keyed
         FROM (
-            SELECT `id` FROM `pillarbox_outbox_shelf`
-            WHERE `state` = 'pending' AND `wake_at` <= v_now AND `due_at` <= v_now
-                AND (`expires_at` IS NULL OR `expires_at` > v_now)
-            ORDER BY `wake_at`, `settled_at`, `id` LIMIT p_limit FOR UPDATE SKIP LOCKED
+            SELECT s.`id`, s.`message_key` FROM `pillarbox_outbox_shelf` AS s
+            WHERE s.`state` = 'pending' AND s.`wake_at` <= v_now AND s.`due_at` <= v_now
+                AND (s.`expires_at` IS NULL OR s.`expires_at` > v_now) AND s.`id` < v_stop
+                AND s.`id` NOT IN (SELECT i.`id` FROM JSON_TABLE(v_seen, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS i)
+                AND (s.`message_key` IS NULL OR v_in_sequence OR (
+                    COALESCE((
+                        SELECT f.`id` > s.`id` AND (f.`locked_until` IS NULL OR f.`locked_until` <= v_now)
+                        FROM `pillarbox_outbox` AS f FORCE INDEX (`message_key`)
+                        WHERE f.`message_key` = s.`message_key` ORDER BY f.`id` LIMIT 1
+                    ), TRUE)
+                    AND COALESCE((
+                        SELECT h.`id` FROM `pillarbox_outbox_shelf` AS h FORCE INDEX (`message_key`)
+                        WHERE h.`message_key` = s.`message_key` AND h.`state` = 'pending' AND h.`settled_by` IS NOT NULL
+                        ORDER BY h.`id` LIMIT 1
+                    ) >= s.`id`, TRUE)
+                    AND (NOT v_dead_hold OR COALESCE((
+                        SELECT d.`id` FROM `pillarbox_outbox_shelf` AS d FORCE INDEX (`message_key`)
+                        WHERE d.`message_key` = s.`message_key` AND d.`state` = 'dead' ORDER BY d.`id` LIMIT 1
+                    ) > s.`id`, TRUE))))
+            ORDER BY s.`wake_at`, s.`settled_at`, s.`id` LIMIT v_open FOR UPDATE SKIP LOCKED
         ) AS w;
-        SET v_room = p_limit - v_waiting;
-    END IF;
-    IF v_room > 0 THEN
-        UPDATE (
-            SELECT `id`, `attempts`, `lost_lease_count`, `owner_token` IS NOT NULL AS `was_leased`
-            FROM `pillarbox_outbox` FORCE INDEX (PRIMARY)
-            WHERE `id` > p_floor
-                AND (`owner_token` IS NULL OR (`locked_until` <= v_now AND `lost_lease_count` < p_lost_leases_max))
-                AND (`due_at` IS NULL OR `due_at` <= v_now) AND (`expires_at` IS NULL OR `expires_at` > v_now)
-            ORDER BY `id` LIMIT v_room FOR UPDATE SKIP LOCKED
-        ) AS c
-        STRAIGHT_JOIN `pillarbox_outbox` AS l FORCE INDEX (PRIMARY) ON l.`id` = c.`id`
-        SET l.`owner_token` = p_owner, l.`fence` = p_fence, l.`locked_until` = v_until,
-            l.`attempts` = LEAST(c.`attempts`, 2147483646) + 1,
-            l.`lost_lease_count` = LEAST(c.`lost_lease_count`, 2147483646) + c.`was_leased`;
-        SET v_taken = ROW_COUNT();
-        IF v_taken > 0 THEN
-            SELECT l.`id`, l.`message_id`, l.`topic`, l.`payload`, l.`created_at`, l.`due_at`, l.`expires_at`,
-            l.`attempts`, l.`lost_lease_count`, l.`priority`, l.`message_type`, l.`aggregate_type`,
-            l.`aggregate_id`, l.`tenant_id`, l.`message_key`, l.`correlation_id`, l.`causation_id`,
-            l.`content_type`, l.`headers`, l.`occurred_at`, l.`last_error`, l.`owner_token`, l.`locked_until`,
-            l.`fence`, 0 AS `waited`
-            FROM `pillarbox_outbox` AS l FORCE INDEX (PRIMARY)
-            WHERE l.`id` > p_floor AND l.`fence` = p_fence AND l.`owner_token` = p_owner
-            ORDER BY l.`id` LIMIT v_taken;
+        SET v_ids = JSON_MERGE_PRESERVE(COALESCE(v_ids, '[]'), COALESCE(v_run, '[]'));
+        SET v_seen = JSON_MERGE_PRESERVE(v_seen, COALESCE(v_run, '[]'));
+        IF v_found > 0 AND (v_keyed > 0 OR v_in_sequence) THEN
+            CALL `pillarbox_outbox_claim_runs`(v_now, v_floor, 0, p_order, v_ids);
         END IF;
-    END IF;
+        SET v_waiting = COALESCE(JSON_LENGTH(v_ids), 0);
+        SET v_rounds = IF(v_found < v_open, 8, v_rounds + 1);
+        SET v_open = p_limit - v_waiting;
+    END WHILE;
+    SET v_room = p_limit - v_waiting;
+    -- They are in the hot table before the others are looked for: their keys are held.
     IF v_waiting > 0 THEN
         INSERT INTO `pillarbox_outbox`
             (`id`, `message_id`, `topic`, `payload`, `created_at`, `due_at`, `expires_at`, `attempts`,
@@ -164,7 +344,96 @@ BEGIN
             l.`fence`, 1 AS `waited`
         FROM JSON_TABLE(v_ids, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
         STRAIGHT_JOIN `pillarbox_outbox` AS l FORCE INDEX (PRIMARY) ON l.`id` = j.`id`
-        WHERE l.`fence` = p_fence AND l.`owner_token` = p_owner;
+        WHERE l.`fence` = p_fence AND l.`owner_token` = p_owner
+        ORDER BY l.`id`;
+    END IF;
+    IF v_waiting = 0 AND NOT v_keys THEN
+        -- The limit stands in a derived table that is materialised once, joined first, so that never more rows change.
+        -- Our rows are found again by the fence, in the range that was just walked.
+        UPDATE (
+            SELECT `id`, `attempts`, `lost_lease_count`, `owner_token` IS NOT NULL AS `was_leased`
+            FROM `pillarbox_outbox` FORCE INDEX (PRIMARY)
+            WHERE `id` > p_floor AND `message_key` IS NULL
+                AND (`owner_token` IS NULL OR (`locked_until` <= v_now AND `lost_lease_count` < p_lost_leases_max))
+                AND (`due_at` IS NULL OR `due_at` <= v_now) AND (`expires_at` IS NULL OR `expires_at` > v_now)
+            ORDER BY `id` LIMIT v_room FOR UPDATE SKIP LOCKED
+        ) AS c
+        STRAIGHT_JOIN `pillarbox_outbox` AS l FORCE INDEX (PRIMARY) ON l.`id` = c.`id`
+        SET l.`owner_token` = p_owner, l.`fence` = p_fence, l.`locked_until` = v_until,
+            l.`attempts` = LEAST(c.`attempts`, 2147483646) + 1,
+            l.`lost_lease_count` = LEAST(c.`lost_lease_count`, 2147483646) + c.`was_leased`;
+        SET v_taken = ROW_COUNT();
+        IF v_taken > 0 THEN
+            SELECT l.`id`, l.`message_id`, l.`topic`, l.`payload`, l.`created_at`, l.`due_at`, l.`expires_at`,
+            l.`attempts`, l.`lost_lease_count`, l.`priority`, l.`message_type`, l.`aggregate_type`,
+            l.`aggregate_id`, l.`tenant_id`, l.`message_key`, l.`correlation_id`, l.`causation_id`,
+            l.`content_type`, l.`headers`, l.`occurred_at`, l.`last_error`, l.`owner_token`, l.`locked_until`,
+            l.`fence`, 0 AS `waited`
+            FROM `pillarbox_outbox` AS l FORCE INDEX (PRIMARY)
+            WHERE l.`id` > p_floor AND l.`fence` = p_fence AND l.`owner_token` = p_owner
+            ORDER BY l.`id` LIMIT v_taken;
+        END IF;
+        SET v_room = 0;
+    ELSEIF v_waiting > 0 AND v_in_sequence THEN
+        SET v_room = 0;
+    END IF;
+    SET v_ids = NULL;
+    SET v_open = v_room;
+    SET v_rounds = 0;
+    WHILE v_taken < v_room AND v_rounds < 8 DO
+        SELECT JSON_ARRAYAGG(w.`id`), COUNT(*), COUNT(w.`message_key`), COALESCE(MAX(w.`id`), v_last)
+        INTO v_run, v_found, v_keyed, v_last
+        FROM (
+            SELECT c.`id`, c.`message_key` FROM `pillarbox_outbox` AS c FORCE INDEX (PRIMARY)
+            WHERE c.`id` > v_last
+                AND (c.`owner_token` IS NULL OR (c.`locked_until` <= v_now AND c.`lost_lease_count` < p_lost_leases_max))
+                AND (c.`due_at` IS NULL OR c.`due_at` <= v_now) AND (c.`expires_at` IS NULL OR c.`expires_at` > v_now)
+                AND (c.`message_key` IS NULL OR v_in_sequence OR (
+                    COALESCE((
+                        SELECT f.`id` > v_floor AND (f.`owner_token` IS NULL
+                                OR (f.`locked_until` <= v_now AND f.`lost_lease_count` < p_lost_leases_max))
+                            AND COALESCE(f.`due_at` <= v_now, TRUE) AND COALESCE(f.`expires_at` > v_now, TRUE)
+                        FROM `pillarbox_outbox` AS f FORCE INDEX (`message_key`)
+                        WHERE f.`message_key` = c.`message_key` ORDER BY f.`id` LIMIT 1
+                    ), TRUE)
+                    AND COALESCE((
+                        SELECT h.`id` FROM `pillarbox_outbox_shelf` AS h FORCE INDEX (`message_key`)
+                        WHERE h.`message_key` = c.`message_key` AND h.`state` = 'pending' AND h.`settled_by` IS NOT NULL
+                        ORDER BY h.`id` LIMIT 1
+                    ) > c.`id`, TRUE)
+                    AND (NOT v_dead_hold OR COALESCE((
+                        SELECT d.`id` FROM `pillarbox_outbox_shelf` AS d FORCE INDEX (`message_key`)
+                        WHERE d.`message_key` = c.`message_key` AND d.`state` = 'dead' ORDER BY d.`id` LIMIT 1
+                    ) > c.`id`, TRUE))))
+            ORDER BY c.`id` LIMIT v_open FOR UPDATE SKIP LOCKED
+        ) AS w;
+        SET v_ids = JSON_MERGE_PRESERVE(COALESCE(v_ids, '[]'), COALESCE(v_run, '[]'));
+        IF v_found > 0 AND (v_keyed > 0 OR v_in_sequence) THEN
+            CALL `pillarbox_outbox_claim_runs`(v_now, v_floor, v_last, p_order, v_ids);
+        END IF;
+        SET v_taken = COALESCE(JSON_LENGTH(v_ids), 0);
+        SET v_rounds = IF(v_found < v_open OR v_in_sequence, 8, v_rounds + 1);
+        SET v_open = v_room - v_taken;
+    END WHILE;
+    IF v_room > 0 AND v_taken > 0 THEN
+        UPDATE (
+            SELECT o.`id`, o.`attempts`, o.`lost_lease_count`, o.`owner_token` IS NOT NULL AS `was_leased`
+            FROM JSON_TABLE(v_ids, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
+            STRAIGHT_JOIN `pillarbox_outbox` AS o FORCE INDEX (PRIMARY) ON o.`id` = j.`id`
+            LIMIT 1000000
+        ) AS c
+        STRAIGHT_JOIN `pillarbox_outbox` AS l FORCE INDEX (PRIMARY) ON l.`id` = c.`id`
+        SET l.`owner_token` = p_owner, l.`fence` = p_fence, l.`locked_until` = v_until,
+            l.`attempts` = LEAST(c.`attempts`, 2147483646) + 1,
+            l.`lost_lease_count` = LEAST(c.`lost_lease_count`, 2147483646) + c.`was_leased`;
+        SELECT l.`id`, l.`message_id`, l.`topic`, l.`payload`, l.`created_at`, l.`due_at`, l.`expires_at`,
+            l.`attempts`, l.`lost_lease_count`, l.`priority`, l.`message_type`, l.`aggregate_type`,
+            l.`aggregate_id`, l.`tenant_id`, l.`message_key`, l.`correlation_id`, l.`causation_id`,
+            l.`content_type`, l.`headers`, l.`occurred_at`, l.`last_error`, l.`owner_token`, l.`locked_until`,
+            l.`fence`, 0 AS `waited`
+        FROM JSON_TABLE(v_ids, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
+        STRAIGHT_JOIN `pillarbox_outbox` AS l FORCE INDEX (PRIMARY) ON l.`id` = j.`id`
+        ORDER BY l.`id`;
     END IF;
 END$$
 DELIMITER ;
@@ -203,7 +472,7 @@ BEGIN
         CASE WHEN j.`verdict` IN ('abandon', 'release') THEN 'pending' WHEN j.`verdict` = 'fail' THEN 'dead' ELSE 'done' END,
         IF(j.`verdict` IN ('abandon', 'release'), LEAST(v_now + INTERVAL j.`delay` MICROSECOND, COALESCE(l.`expires_at`, v_never)), NULL),
         IF(j.`verdict` IN ('abandon', 'release'), NULL, v_now),
-        IF(j.`verdict` IN ('abandon', 'release'), NULL, p_owner), j.`verdict` = 'receipt'
+        p_owner, j.`verdict` = 'receipt'
     FROM JSON_TABLE(p_verdicts, '$[*]' COLUMNS (
         `id` BIGINT PATH '$[0]', `fence` BIGINT PATH '$[1]', `verdict` VARCHAR(8) CHARACTER SET utf8mb4 PATH '$[2]',
         `delay` BIGINT PATH '$[3]', `reason` TEXT CHARACTER SET utf8mb4 PATH '$[4]')) AS j
@@ -230,10 +499,11 @@ END$$
 DELIMITER ;
 
 -- Looks at one window. What needs a hand is found without locks, then locked by id, passing over what others work on, and
--- judged again: claims must not meet the locks of a walk through the whole window.
+-- judged again: claims must not meet the locks of a walk through the whole window. `p_park` buries what is behind a dead
+-- message of its key.
 DROP PROCEDURE IF EXISTS `pillarbox_outbox_reap_rows`;
 DELIMITER $$
-CREATE PROCEDURE `pillarbox_outbox_reap_rows`(p_after BIGINT, p_window INT, p_lost_leases_max INT)
+CREATE PROCEDURE `pillarbox_outbox_reap_rows`(p_after BIGINT, p_window INT, p_lost_leases_max INT, p_park BOOLEAN)
     SQL SECURITY INVOKER
 BEGIN
     DECLARE v_now DATETIME(6) DEFAULT UTC_TIMESTAMP(6);
@@ -241,54 +511,51 @@ BEGIN
     DECLARE v_reason_expired VARCHAR(255) CHARACTER SET utf8mb4 DEFAULT 'expired: expires_at passed before it was handled';
     DECLARE v_reason_lost VARCHAR(255) CHARACTER SET utf8mb4
         DEFAULT 'lease lost too often: its workers stopped without settling it';
+    DECLARE v_reason_parked VARCHAR(255) CHARACTER SET utf8mb4 DEFAULT 'parked: an earlier message of its key is dead';
     DECLARE v_last BIGINT;
     DECLARE v_seen INT;
     DECLARE v_found LONGTEXT CHARACTER SET utf8mb4;
     DECLARE v_ids LONGTEXT CHARACTER SET utf8mb4;
+    DECLARE v_overdue INT DEFAULT 0;
     DECLARE v_expired INT DEFAULT 0;
     DECLARE v_lost INT DEFAULT 0;
+    DECLARE v_parked INT DEFAULT 0;
     DECLARE v_released INT DEFAULT 0;
     DECLARE v_lowest BIGINT;
     SET SESSION group_concat_max_len = GREATEST(@@SESSION.group_concat_max_len, 1048576);
-    IF p_after IS NULL THEN
-        SELECT JSON_ARRAYAGG(w.`id`), COUNT(*) INTO v_ids, v_expired
-        FROM (
-            SELECT `id` FROM `pillarbox_outbox_shelf`
-            WHERE `state` = 'pending' AND `wake_at` <= v_now AND `expires_at` <= v_now
-            ORDER BY `wake_at`, `settled_at`, `id` LIMIT p_window FOR UPDATE SKIP LOCKED
-        ) AS w;
-        IF v_expired > 0 THEN
-            UPDATE JSON_TABLE(v_ids, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
-            STRAIGHT_JOIN `pillarbox_outbox_shelf` AS s FORCE INDEX (PRIMARY) ON s.`id` = j.`id`
-            SET s.`state` = 'dead', s.`wake_at` = NULL, s.`settled_at` = v_now, s.`settled_by` = NULL,
-                s.`last_error` = v_reason_expired;
-        END IF;
-    END IF;
     SELECT MAX(w.`id`), COUNT(*) INTO v_last, v_seen
     FROM (
         SELECT `id` FROM `pillarbox_outbox` WHERE `id` > COALESCE(p_after, 0) ORDER BY `id` LIMIT p_window
     ) AS w;
-    SELECT JSON_ARRAYAGG(`id`) INTO v_found
-    FROM `pillarbox_outbox`
-    WHERE `id` > COALESCE(p_after, 0) AND `id` <= v_last AND (`owner_token` IS NULL OR `locked_until` <= v_now)
-        AND (`owner_token` IS NOT NULL OR `expires_at` <= v_now OR `due_at` > v_now);
+    SELECT JSON_ARRAYAGG(l.`id`) INTO v_found
+    FROM `pillarbox_outbox` AS l
+    WHERE l.`id` > COALESCE(p_after, 0) AND l.`id` <= v_last AND (l.`owner_token` IS NULL OR l.`locked_until` <= v_now)
+        AND (l.`owner_token` IS NOT NULL OR l.`expires_at` <= v_now OR l.`due_at` > v_now
+            OR (p_park AND l.`message_key` IS NOT NULL AND (
+                SELECT d.`id` FROM `pillarbox_outbox_shelf` AS d FORCE INDEX (`message_key`)
+                WHERE d.`message_key` = l.`message_key` AND d.`state` = 'dead' ORDER BY d.`id` LIMIT 1
+            ) < l.`id`));
     IF v_found IS NOT NULL THEN
-        SELECT JSON_ARRAYAGG(w.`id`), COALESCE(SUM(w.`fate` = 'expired'), 0) + v_expired,
-            COALESCE(SUM(w.`fate` = 'lost'), 0), COALESCE(SUM(w.`fate` = 'released'), 0),
-            MIN(IF(w.`fate` = 'released', w.`id`, NULL))
-        INTO v_ids, v_expired, v_lost, v_released, v_lowest
+        SELECT JSON_ARRAYAGG(JSON_ARRAY(w.`id`, w.`fate`)), COALESCE(SUM(w.`fate` = 'expired'), 0),
+            COALESCE(SUM(w.`fate` = 'lost'), 0), COALESCE(SUM(w.`fate` = 'parked'), 0),
+            COALESCE(SUM(w.`fate` = 'released'), 0), MIN(IF(w.`fate` = 'released', w.`id`, NULL))
+        INTO v_ids, v_expired, v_lost, v_parked, v_released, v_lowest
         FROM (
             SELECT l.`id`,
                 CASE
                     WHEN l.`expires_at` <= v_now THEN 'expired'
-                    WHEN l.`owner_token` IS NULL THEN 'parked'
-                    WHEN l.`lost_lease_count` >= p_lost_leases_max THEN 'lost'
-                    ELSE 'released'
+                    WHEN l.`owner_token` IS NOT NULL AND l.`lost_lease_count` >= p_lost_leases_max THEN 'lost'
+                    WHEN (p_park AND l.`message_key` IS NOT NULL AND (
+                        SELECT d.`id` FROM `pillarbox_outbox_shelf` AS d FORCE INDEX (`message_key`)
+                        WHERE d.`message_key` = l.`message_key` AND d.`state` = 'dead' ORDER BY d.`id` LIMIT 1
+                    ) < l.`id`) THEN 'parked'
+                    WHEN l.`owner_token` IS NOT NULL THEN 'released'
+                    WHEN l.`due_at` > v_now THEN 'waiting'
+                    ELSE 'free'
                 END AS `fate`
             FROM JSON_TABLE(v_found, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
             STRAIGHT_JOIN `pillarbox_outbox` AS l FORCE INDEX (PRIMARY) ON l.`id` = j.`id`
-            WHERE (l.`owner_token` IS NULL OR l.`locked_until` <= v_now)
-                AND (l.`owner_token` IS NOT NULL OR l.`expires_at` <= v_now OR l.`due_at` > v_now)
+            WHERE l.`owner_token` IS NULL OR l.`locked_until` <= v_now
             LIMIT 1000000 FOR UPDATE SKIP LOCKED
         ) AS w;
         INSERT INTO `pillarbox_outbox_shelf`
@@ -301,9 +568,10 @@ BEGIN
         l.`lost_lease_count`, l.`priority`, l.`message_type`, l.`aggregate_type`, l.`aggregate_id`, l.`tenant_id`,
         l.`message_key`, l.`correlation_id`, l.`causation_id`, l.`content_type`, l.`headers`, l.`occurred_at`,
         l.`last_error`, 'pending', LEAST(l.`due_at`, COALESCE(l.`expires_at`, v_never)), NULL, NULL, FALSE
-        FROM JSON_TABLE(v_ids, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
+        FROM JSON_TABLE(v_ids, '$[*]' COLUMNS (
+            `id` BIGINT PATH '$[0]', `fate` VARCHAR(8) CHARACTER SET utf8mb4 PATH '$[1]')) AS j
         STRAIGHT_JOIN `pillarbox_outbox` AS l FORCE INDEX (PRIMARY) ON l.`id` = j.`id`
-        WHERE l.`owner_token` IS NULL AND l.`due_at` > v_now AND (l.`expires_at` IS NULL OR l.`expires_at` > v_now)
+        WHERE j.`fate` = 'waiting'
         ON DUPLICATE KEY UPDATE `pillarbox_outbox_shelf`.`id` = `pillarbox_outbox_shelf`.`id`;
         INSERT INTO `pillarbox_outbox_shelf`
         (`id`, `message_id`, `topic`, `payload`, `created_at`, `due_at`, `expires_at`, `attempts`,
@@ -315,22 +583,43 @@ BEGIN
         LEAST(l.`lost_lease_count`, 2147483646) + (l.`owner_token` IS NOT NULL), l.`priority`, l.`message_type`,
         l.`aggregate_type`, l.`aggregate_id`, l.`tenant_id`, l.`message_key`, l.`correlation_id`, l.`causation_id`,
         l.`content_type`, l.`headers`, l.`occurred_at`,
-        IF(l.`expires_at` <= v_now, v_reason_expired, v_reason_lost), 'dead', NULL, v_now, NULL, FALSE
-        FROM JSON_TABLE(v_ids, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
+        CASE j.`fate` WHEN 'expired' THEN v_reason_expired WHEN 'lost' THEN v_reason_lost ELSE v_reason_parked END,
+        'dead', NULL, v_now, NULL, FALSE
+        FROM JSON_TABLE(v_ids, '$[*]' COLUMNS (
+            `id` BIGINT PATH '$[0]', `fate` VARCHAR(8) CHARACTER SET utf8mb4 PATH '$[1]')) AS j
         STRAIGHT_JOIN `pillarbox_outbox` AS l FORCE INDEX (PRIMARY) ON l.`id` = j.`id`
-        WHERE l.`expires_at` <= v_now OR (l.`owner_token` IS NOT NULL AND l.`lost_lease_count` >= p_lost_leases_max)
+        WHERE j.`fate` IN ('expired', 'lost', 'parked')
         ON DUPLICATE KEY UPDATE `pillarbox_outbox_shelf`.`id` = `pillarbox_outbox_shelf`.`id`;
         DELETE l
-        FROM JSON_TABLE(v_ids, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
+        FROM JSON_TABLE(v_ids, '$[*]' COLUMNS (
+            `id` BIGINT PATH '$[0]', `fate` VARCHAR(8) CHARACTER SET utf8mb4 PATH '$[1]')) AS j
         STRAIGHT_JOIN `pillarbox_outbox` AS l FORCE INDEX (PRIMARY) ON l.`id` = j.`id`
-        WHERE l.`expires_at` <= v_now OR l.`owner_token` IS NULL OR l.`lost_lease_count` >= p_lost_leases_max;
-        UPDATE JSON_TABLE(v_ids, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
+        WHERE j.`fate` NOT IN ('released', 'free');
+        UPDATE JSON_TABLE(v_ids, '$[*]' COLUMNS (
+            `id` BIGINT PATH '$[0]', `fate` VARCHAR(8) CHARACTER SET utf8mb4 PATH '$[1]')) AS j
         STRAIGHT_JOIN `pillarbox_outbox` AS l FORCE INDEX (PRIMARY) ON l.`id` = j.`id`
         SET l.`lost_lease_count` = LEAST(l.`lost_lease_count`, 2147483646) + 1,
-            l.`owner_token` = NULL, l.`locked_until` = NULL, l.`fence` = 0;
+            l.`owner_token` = NULL, l.`locked_until` = NULL, l.`fence` = 0
+        WHERE j.`fate` = 'released';
     END IF;
-    SELECT v_released AS `released`, v_lost AS `lost`, v_expired AS `expired`,
-        IF(v_seen = p_window, v_last, NULL) AS `next`, v_lowest AS `lowest_released`;
+    -- Last: what is buried here parks nothing before the next look.
+    IF p_after IS NULL THEN
+        SELECT JSON_ARRAYAGG(w.`id`), COUNT(*) INTO v_ids, v_overdue
+        FROM (
+            SELECT `id` FROM `pillarbox_outbox_shelf`
+            WHERE `state` = 'pending' AND `wake_at` <= v_now AND `expires_at` <= v_now
+            ORDER BY `wake_at`, `settled_at`, `id` LIMIT p_window FOR UPDATE SKIP LOCKED
+        ) AS w;
+        IF v_overdue > 0 THEN
+            UPDATE JSON_TABLE(v_ids, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
+            STRAIGHT_JOIN `pillarbox_outbox_shelf` AS s FORCE INDEX (PRIMARY) ON s.`id` = j.`id`
+            SET s.`state` = 'dead', s.`wake_at` = NULL, s.`settled_at` = v_now, s.`settled_by` = NULL,
+                s.`last_error` = v_reason_expired;
+        END IF;
+    END IF;
+    SELECT v_released AS `released`, v_lost AS `lost`, v_expired + v_overdue AS `expired`,
+        IF(v_seen = p_window, v_last, NULL) AS `next`, v_lowest AS `lowest_released`,
+        v_parked AS `parked`;
 END$$
 DELIMITER ;
 
@@ -367,7 +656,7 @@ BEGIN
         END;
         START TRANSACTION;
         CALL `pillarbox_outbox_claim_rows`(
-            p_owner, 1 + FLOOR(RAND() * 9007199254740991), p_lease_seconds * 1000000, p_limit, 0, 5);
+            p_owner, 1 + FLOOR(RAND() * 9007199254740991), p_lease_seconds * 1000000, p_limit, 0, 5, 1);
         COMMIT;
     END;
 END$$
@@ -453,7 +742,7 @@ BEGIN
             RESIGNAL;
         END;
         START TRANSACTION;
-        CALL `pillarbox_outbox_reap_rows`(p_after, p_window, 5);
+        CALL `pillarbox_outbox_reap_rows`(p_after, p_window, 5, FALSE);
         COMMIT;
     END;
 END$$
@@ -484,7 +773,7 @@ DROP PROCEDURE IF EXISTS `pillarbox_outbox_exchange`;
 DELIMITER $$
 CREATE PROCEDURE `pillarbox_outbox_exchange`(
     p_owner BINARY(16), p_verdicts LONGTEXT CHARACTER SET utf8mb4,
-    p_fence BIGINT, p_lease BIGINT, p_limit INT, p_floor BIGINT, p_lost_leases_max INT)
+    p_fence BIGINT, p_lease BIGINT, p_limit INT, p_floor BIGINT, p_lost_leases_max INT, p_order INT)
     SQL SECURITY INVOKER
 BEGIN
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
@@ -496,7 +785,7 @@ BEGIN
         END;
         START TRANSACTION;
         CALL `pillarbox_outbox_settle_rows`(p_owner, p_verdicts);
-        CALL `pillarbox_outbox_claim_rows`(p_owner, p_fence, p_lease, p_limit, p_floor, p_lost_leases_max);
+        CALL `pillarbox_outbox_claim_rows`(p_owner, p_fence, p_lease, p_limit, p_floor, p_lost_leases_max, p_order);
         COMMIT;
     END;
 END$$

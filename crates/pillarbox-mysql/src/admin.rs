@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use pillarbox_core::admin::{Counts, Filter, ListQuery, MessageName, Overview, Page, StoredMessage, TopicCounts};
+use pillarbox_core::admin::{
+    BlockedKey, Counts, Filter, ListQuery, MessageName, Overview, Page, StoredMessage, TopicCounts,
+};
 use pillarbox_core::{OutboxAdmin, State, StoreError, WorkId};
 use sqlx::AssertSqlSafe;
 use sqlx::mysql::{MySql, MySqlArguments, MySqlRow};
@@ -12,7 +14,7 @@ use sqlx::query::Query;
 
 use crate::enqueue::duration_micros;
 use crate::error::store_error;
-use crate::row::{answers, get, stored_live, stored_shelf};
+use crate::row::{answers, blocked_key, get, stored_live, stored_shelf};
 use crate::sql::{LIST_MAX, list, with_ids, with_literal};
 use crate::store::{MysqlStore, finished};
 
@@ -94,6 +96,12 @@ impl OutboxAdmin for MysqlStore {
     async fn delete(&self, filter: &Filter, limit: u32) -> Result<u64, StoreError> {
         let ids = self.find_dead(filter, limit).await?;
         self.change_dead(&ids, &[&self.inner.sql.lock_dead, &self.inner.sql.delete]).await
+    }
+
+    async fn blocked_keys(&self, limit: u32) -> Result<Vec<BlockedKey>, StoreError> {
+        Filter::check_limit(limit)?;
+        let rows = self.read(&self.inner.sql.blocked_keys, vec![Value::Number(Some(i64::from(limit)))]).await?;
+        rows.iter().map(blocked_key).collect()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Claim, settle, exchange, renew, reap, purge.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
@@ -10,7 +11,7 @@ use pillarbox_core::store::{
     Claimed, Enqueue, Enqueued, Exchanged, GuardPlan, OutboxStore, Reap, Reaped, Settlement, StoreOptions,
     enqueue_answers,
 };
-use pillarbox_core::{InstanceStore, OwnerToken, Settled, StoreError, StoreId, Verdict, WorkId};
+use pillarbox_core::{AfterDead, InstanceStore, OwnerToken, Settled, StoreError, StoreId, Verdict, WorkId};
 use serde_json::json;
 use sqlx::mysql::{MySql, MySqlArguments, MySqlRow};
 use sqlx::query::Query;
@@ -110,12 +111,13 @@ impl OutboxStore for MysqlStore {
         let sql = with_literal(&self.inner.sql.reap, "NULL /*after*/", &after);
         let sql = with_number(&sql, "1 /*window*/", i64::from(reap.window));
         let sql = with_number(&sql, "0 /*lost_leases_max*/", self.lost_leases_max());
-        let rows = self.transact(vec![sql]).await?;
+        let park = i64::from(reap.after_dead == AfterDead::Park);
+        let rows = self.transact(vec![with_number(&sql, "FALSE /*park*/", park)]).await?;
         let row = rows.first().ok_or_else(|| StoreError::rejected("the reap routine gave no answer"))?;
         self.inner.floor.given_back(get::<Option<i64>>(row, 4)?.map(WorkId::from_i64));
         let count = |column| get::<i64>(row, column).map(|count| u64::try_from(count).unwrap_or(0));
         let next = get::<Option<i64>>(row, 3)?.map(WorkId::from_i64);
-        Ok(Reaped { released: count(0)?, lost: count(1)?, expired: count(2)?, next })
+        Ok(Reaped { released: count(0)?, lost: count(1)?, expired: count(2)?, parked: count(5)?, next })
     }
 
     async fn purge(&self, limit: PurgeLimit) -> Result<u64, StoreError> {
@@ -174,7 +176,8 @@ impl MysqlStore {
         let sql = with_number(&sql, "0 /*lease*/", duration_micros(claim.lease().duration()));
         let sql = with_number(&sql, "1 /*limit*/", i64::from(claim.limit()));
         let sql = with_number(&sql, "0 /*floor*/", floor);
-        with_number(&sql, "0 /*lost_leases_max*/", self.lost_leases_max())
+        let sql = with_number(&sql, "0 /*lost_leases_max*/", self.lost_leases_max());
+        with_number(&sql, "0 /*order*/", self.order_bits(claim))
     }
 
     /// Acks carry no text, so they travel as plain statements with the ids in them: opening JSON costs the server more.
@@ -206,6 +209,7 @@ impl MysqlStore {
             lease: duration_micros(claim.lease().duration()),
             limit: claim.limit(),
             floor,
+            order: self.order_bits(claim),
             statement: self.claim_statement(claim, floor),
         });
         let store = self.clone();
@@ -234,6 +238,7 @@ impl MysqlStore {
                     .bind(next.limit)
                     .bind(next.floor)
                     .bind(self.lost_leases_max())
+                    .bind(next.order)
                     .fetch_all(connection)
                     .await
             }
@@ -284,10 +289,21 @@ impl MysqlStore {
             }
             taken.push(message);
         }
-        let full = taken.len() >= claim.limit() as usize;
-        self.inner.floor.claimed(highest, full);
+        let (full, keyed) = (taken.len() >= claim.limit() as usize, taken.iter().any(Claimed::has_key));
+        if keyed {
+            self.inner.has_keys.store(true, Ordering::Relaxed);
+        }
+        self.inner.floor.claimed(Instant::now(), highest, full, keyed);
         taken.sort_by_key(|message| message.held.work_id);
         Ok(taken)
+    }
+
+    /// The order as the routine takes it. The last bit spares it the look whether there are keys at all: many settled
+    /// messages with keys, kept in the index by somebody's old snapshot, would make that look long.
+    fn order_bits(&self, claim: &Claim) -> i64 {
+        let order = claim.order();
+        let has_keys = self.inner.has_keys.load(Ordering::Relaxed);
+        i64::from(order.after_dead.holds_back()) | i64::from(order.in_sequence) << 1 | i64::from(has_keys) << 2
     }
 
     fn lost_leases_max(&self) -> i64 {
@@ -323,6 +339,7 @@ struct Next {
     lease: i64,
     limit: u32,
     floor: i64,
+    order: i64,
     statement: String,
 }
 

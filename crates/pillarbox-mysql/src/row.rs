@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use pillarbox_core::admin::StoredMessage;
+use pillarbox_core::admin::{BlockedKey, StoredMessage};
 use pillarbox_core::inbox::{ContentHash, InboxRecord, Standing, state_of};
 use pillarbox_core::instance::{InstanceParts, InstanceRecord};
 use pillarbox_core::lease::Held;
@@ -54,6 +54,18 @@ pub(crate) fn stored_shelf(row: &MySqlRow) -> Result<StoredMessage, StoreError> 
     let settled_at = instant(row, 22, "settled_at").unwrap_or_default();
     let is_receipt = get::<i64>(row, 24)? != 0;
     Ok(StoredMessage { settled_at, settled_by: owner(row, 23)?, is_receipt, ..stored(common(row)?, state) })
+}
+
+/// A row of `outbox_blocked_keys.sql`.
+pub(crate) fn blocked_key(row: &MySqlRow) -> Result<BlockedKey, StoreError> {
+    Ok(BlockedKey {
+        key: get(row, 0)?,
+        head: WorkId::from_i64(get(row, 1)?),
+        state: State::from_word(&get::<String>(row, 2)?).ok_or_else(unreadable)?,
+        last_error: get(row, 3)?,
+        due_at: instant(row, 4, "due_at").unwrap_or_default(),
+        waiting_count: u64::try_from(get::<i64>(row, 5)?).unwrap_or(0),
+    })
 }
 
 /// A row of `inbox_find.sql`.

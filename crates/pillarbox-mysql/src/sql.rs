@@ -33,6 +33,7 @@ macro_rules! statements {
 
 statements!(
     begin,
+    blocked_keys,
     claim,
     clock,
     count_dead,

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use pillarbox_core::floor::Floor;
@@ -32,6 +33,8 @@ pub(crate) struct Inner {
     pub(crate) sql: Statements,
     pub(crate) server: Server,
     pub(crate) floor: Floor,
+    /// Whether a claim has brought a message with a key.
+    pub(crate) has_keys: AtomicBool,
     pub(crate) spares: Spares,
 }
 
@@ -67,9 +70,7 @@ impl MysqlStore {
             Some(id) => id.clone(),
             None => store_id(&pool.connect_options())?,
         };
-        let sql = Statements::new(&options.naming);
-        let (floor, spares) = (Floor::default(), Spares::default());
-        let store = Self { inner: Arc::new(Inner { pool, id, options, sql, server, floor, spares }) };
+        let store = Self::made_of(pool, id, options, server);
         store.apply_policy(store.inner.options.schema).await?;
         Ok(store)
     }
@@ -109,6 +110,7 @@ impl MysqlStore {
             options,
             server,
             floor: Floor::default(),
+            has_keys: AtomicBool::default(),
             spares: Spares::default(),
         };
         Self { inner: Arc::new(inner) }

@@ -22,7 +22,7 @@ CREATE TABLE IF NOT EXISTS pillarbox.outbox (
     aggregate_type   text,
     aggregate_id     text,
     tenant_id        text,
-    message_key      text,
+    message_key      text        COLLATE "C",
     correlation_id   text,
     causation_id     text,
     content_type     text,
@@ -39,6 +39,8 @@ CREATE TABLE IF NOT EXISTS pillarbox.outbox (
 );
 
 CREATE UNIQUE INDEX IF NOT EXISTS outbox_message_id ON pillarbox.outbox (message_id);
+-- For the order of messages with a key; those without are not in it.
+CREATE INDEX IF NOT EXISTS outbox_lane ON pillarbox.outbox (message_key, id) WHERE message_key IS NOT NULL;
 
 CREATE TABLE IF NOT EXISTS pillarbox.outbox_shelf (
     id               bigint      NOT NULL DEFAULT nextval('pillarbox.outbox_id') PRIMARY KEY,
@@ -60,7 +62,7 @@ CREATE TABLE IF NOT EXISTS pillarbox.outbox_shelf (
     aggregate_type   text,
     aggregate_id     text,
     tenant_id        text,
-    message_key      text,
+    message_key      text        COLLATE "C",
     correlation_id   text,
     causation_id     text,
     content_type     text,
@@ -75,3 +77,7 @@ CREATE UNIQUE INDEX IF NOT EXISTS outbox_shelf_waiting ON pillarbox.outbox_shelf
 CREATE INDEX IF NOT EXISTS outbox_shelf_wake ON pillarbox.outbox_shelf (wake_at, id) WHERE state = 'pending';
 CREATE INDEX IF NOT EXISTS outbox_shelf_dead ON pillarbox.outbox_shelf (id) WHERE state = 'dead';
 CREATE INDEX IF NOT EXISTS outbox_shelf_done ON pillarbox.outbox_shelf (settled_at, id) WHERE state = 'done';
+-- What may stand in the way of later messages of its key, or of a sequence: rows that were given back have `settled_by`.
+CREATE INDEX IF NOT EXISTS outbox_shelf_lane ON pillarbox.outbox_shelf (message_key, id)
+    WHERE message_key IS NOT NULL AND state <> 'done';
+CREATE INDEX IF NOT EXISTS outbox_shelf_back ON pillarbox.outbox_shelf (id) WHERE state = 'pending' AND settled_by IS NOT NULL;

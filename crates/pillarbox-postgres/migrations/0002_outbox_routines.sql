@@ -211,7 +211,13 @@ END $$;
 -- from the shelf, then the lowest ready ones above the floor $5. The rows are addressed by ctid = ANY(ARRAY(...)): the
 -- limit holds and the update stays HOT. Leases that ran out count as lost, up to $6 of them; more is left to the reaper.
 -- The rows come in no certain order.
-CREATE OR REPLACE FUNCTION pillarbox.outbox_claim(uuid, bigint, bigint, bigint, bigint, integer)
+-- $7 is the order: 1 when a dead message holds back later ones of its key, 2 for a sequence, in which all have one key.
+--
+-- A message with a key goes out when all before it in its key go too, none of the next ones is held, and the shelf has no
+-- earlier one that waits or is dead. A later one can be held when an earlier one was committed late, or was replayed.
+-- Rows are locked first and looked at then, key by key, in a snapshot of its own: what another claim was faster with is seen
+-- there. Keys of which something must stay behind are left out of the scan when it goes on, which it does a few times.
+CREATE OR REPLACE FUNCTION pillarbox.outbox_claim(uuid, bigint, bigint, bigint, bigint, integer, integer)
 RETURNS SETOF pillarbox.outbox LANGUAGE plpgsql
     SET enable_seqscan = off
     SET enable_bitmapscan = off
@@ -222,10 +228,24 @@ RETURNS SETOF pillarbox.outbox LANGUAGE plpgsql
 AS $$
 DECLARE
     moment timestamptz := clock_timestamp();
+    dead_holds boolean := $7 & 1 = 1;
     woken_count bigint := 0;
+    low bigint := $5;
+    room bigint;
+    rounds integer := 0;
+    found_count bigint;
+    keyed_count bigint;
+    tids tid[];
+    taken tid[] := '{}';
+    torn text[];
+    stuck text[] := '{}';
 BEGIN
     IF $1 IS NULL THEN
         RAISE EXCEPTION 'this call was meant for another outbox' USING ERRCODE = 'invalid_sql_statement_name';
+    END IF;
+    IF $7 & 2 = 2 THEN
+        RETURN QUERY SELECT * FROM pillarbox.outbox_claim_in_sequence($1, $2, $3, $4, $6, dead_holds);
+        RETURN;
     END IF;
     IF EXISTS (
         SELECT FROM pillarbox.outbox_shelf AS shelf
@@ -237,6 +257,16 @@ BEGIN
             SELECT shelf.ctid AS tid FROM pillarbox.outbox_shelf AS shelf
             WHERE shelf.state = 'pending' AND shelf.wake_at <= moment AND shelf.due_at <= moment
               AND (shelf.expires_at IS NULL OR shelf.expires_at > moment)
+              AND (shelf.message_key IS NULL OR (
+                NOT EXISTS (
+                    SELECT FROM (
+                        SELECT lane.id, lane.locked_until FROM pillarbox.outbox AS lane
+                        WHERE lane.message_key = shelf.message_key ORDER BY lane.id LIMIT 1) AS head
+                    WHERE head.id < shelf.id OR head.locked_until > moment)
+                AND NOT EXISTS (
+                    SELECT FROM pillarbox.outbox_shelf AS earlier
+                    WHERE earlier.message_key = shelf.message_key AND earlier.id < shelf.id AND earlier.state <> 'done'
+                      AND CASE earlier.state WHEN 'dead' THEN dead_holds ELSE earlier.settled_by IS NOT NULL END)))
             ORDER BY shelf.wake_at, shelf.id
             LIMIT $4
             FOR UPDATE SKIP LOCKED
@@ -258,21 +288,176 @@ BEGIN
         RETURNING *;
         GET DIAGNOSTICS woken_count = ROW_COUNT;
     END IF;
+    room := $4 - woken_count;
+    LOOP
+        SELECT array_agg(ready.tid), max(ready.id), count(*), count(ready.message_key)
+        INTO tids, low, found_count, keyed_count
+        FROM (
+            SELECT ready.ctid AS tid, ready.id, ready.message_key FROM pillarbox.outbox AS ready
+            WHERE ready.id > low
+              AND (ready.due_at IS NULL OR ready.due_at <= moment)
+              AND (ready.expires_at IS NULL OR ready.expires_at > moment)
+              AND (ready.owner_token IS NULL OR (ready.locked_until <= moment AND ready.lost_lease_count < $6))
+              AND (ready.message_key IS NULL OR ready.message_key NOT IN (SELECT unnest(stuck)))
+            ORDER BY ready.id
+            LIMIT room
+            FOR NO KEY UPDATE SKIP LOCKED) AS ready;
+        EXIT WHEN found_count = 0;
+        taken := taken || tids;
+        EXIT WHEN keyed_count = 0;
+        SELECT array_agg(run.key) INTO torn
+        FROM (
+            SELECT lane.message_key AS key, count(*) AS taken_count, max(lane.id) AS last
+            FROM pillarbox.outbox AS lane
+            WHERE lane.ctid = ANY (taken) AND lane.message_key IS NOT NULL
+            GROUP BY lane.message_key) AS run
+        WHERE run.taken_count <> (
+                SELECT count(*) FROM pillarbox.outbox AS lane WHERE lane.message_key = run.key AND lane.id <= run.last)
+           OR EXISTS (
+                SELECT FROM (
+                    SELECT lane.locked_until FROM pillarbox.outbox AS lane
+                    WHERE lane.message_key = run.key AND lane.id > run.last ORDER BY lane.id LIMIT 4) AS later
+                WHERE later.locked_until > moment)
+           OR EXISTS (
+                SELECT FROM pillarbox.outbox_shelf AS earlier
+                WHERE earlier.message_key = run.key AND earlier.id < run.last AND earlier.state <> 'done'
+                  AND CASE earlier.state WHEN 'dead' THEN dead_holds ELSE earlier.settled_by IS NOT NULL END);
+        EXIT WHEN torn IS NULL;
+        taken := ARRAY(
+            SELECT mine.ctid FROM pillarbox.outbox AS mine
+            WHERE mine.ctid = ANY (taken)
+              AND (mine.message_key IS NULL OR mine.message_key NOT IN (SELECT unnest(torn)) OR NOT (
+                EXISTS (
+                    SELECT FROM pillarbox.outbox AS lane
+                    WHERE lane.message_key = mine.message_key AND lane.id < mine.id AND lane.ctid <> ALL (taken))
+                OR EXISTS (
+                    SELECT FROM (
+                        SELECT lane.locked_until FROM pillarbox.outbox AS lane
+                        WHERE lane.message_key = mine.message_key AND lane.id > mine.id ORDER BY lane.id LIMIT 4) AS later
+                    WHERE later.locked_until > moment)
+                OR EXISTS (
+                    SELECT FROM pillarbox.outbox_shelf AS earlier
+                    WHERE earlier.message_key = mine.message_key AND earlier.id < mine.id AND earlier.state <> 'done'
+                      AND CASE earlier.state WHEN 'dead' THEN dead_holds ELSE earlier.settled_by IS NOT NULL END))));
+        stuck := stuck || torn;
+        rounds := rounds + 1;
+        EXIT WHEN found_count < room OR rounds = 8;
+        room := $4 - woken_count - coalesce(cardinality(taken), 0);
+        EXIT WHEN room = 0;
+    END LOOP;
     RETURN QUERY
     UPDATE pillarbox.outbox AS live
     SET owner_token = $1, fence = $2, locked_until = moment + $3 * interval '1 microsecond',
         attempts = least(live.attempts, 2147483646) + 1,
         lost_lease_count = CASE WHEN live.owner_token IS NULL THEN live.lost_lease_count
                                 ELSE least(live.lost_lease_count, 2147483646) + 1 END
-    WHERE live.ctid = ANY (ARRAY(
-        SELECT ready.ctid FROM pillarbox.outbox AS ready
-        WHERE ready.id > $5
+    WHERE live.ctid = ANY (taken)
+    RETURNING live.*;
+END $$;
+
+-- The same where all messages have one key ($5: lost leases at the most, $6: whether a dead message holds back): rows from the
+-- start of the table, without a gap, while none is held and nothing before them waits. Whoever claims next waits for this one.
+CREATE OR REPLACE FUNCTION pillarbox.outbox_claim_in_sequence(uuid, bigint, bigint, bigint, integer, boolean)
+RETURNS SETOF pillarbox.outbox LANGUAGE plpgsql
+    SET enable_seqscan = off
+    SET enable_bitmapscan = off
+    SET enable_sort = off
+    SET enable_hashjoin = off
+    SET enable_mergejoin = off
+    SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    moment timestamptz := clock_timestamp();
+    woken_count bigint := 0;
+    held_back bigint;
+    tids tid[];
+    taken_count bigint;
+    last_id bigint;
+BEGIN
+    -- Two at once could each see the other's rows as free.
+    IF NOT pg_try_advisory_xact_lock(hashtextextended('pillarbox.outbox in sequence', 0)) THEN
+        RETURN;
+    END IF;
+    IF EXISTS (
+        SELECT FROM (
+            SELECT live.locked_until FROM pillarbox.outbox AS live ORDER BY live.id LIMIT 1) AS head
+        WHERE head.locked_until > moment)
+    THEN
+        RETURN;
+    END IF;
+    held_back := least(
+        (SELECT back.id FROM pillarbox.outbox_shelf AS back
+         WHERE back.state = 'pending' AND back.settled_by IS NOT NULL ORDER BY back.id LIMIT 1),
+        CASE WHEN $6 THEN (
+            SELECT dead.id FROM pillarbox.outbox_shelf AS dead WHERE dead.state = 'dead' ORDER BY dead.id LIMIT 1) END);
+    IF EXISTS (
+        SELECT FROM pillarbox.outbox_shelf AS shelf
+        WHERE shelf.state = 'pending' AND shelf.wake_at <= moment
+        ORDER BY shelf.wake_at LIMIT 1)
+    THEN
+        RETURN QUERY
+        WITH due AS MATERIALIZED (
+            SELECT shelf.ctid AS tid FROM pillarbox.outbox_shelf AS shelf
+            WHERE shelf.state = 'pending' AND shelf.wake_at <= moment AND shelf.due_at <= moment
+              AND (shelf.expires_at IS NULL OR shelf.expires_at > moment)
+              AND (held_back IS NULL OR shelf.id <= held_back)
+              AND NOT EXISTS (SELECT FROM pillarbox.outbox AS live WHERE live.id < shelf.id)
+            ORDER BY shelf.wake_at, shelf.id
+            LIMIT $4
+            FOR UPDATE SKIP LOCKED
+        ),
+        woken AS (
+            DELETE FROM pillarbox.outbox_shelf WHERE ctid = ANY (ARRAY(SELECT tid FROM due)) RETURNING *
+        )
+        INSERT INTO pillarbox.outbox (
+            id, message_id, topic, payload, created_at, attempts, lost_lease_count, priority, due_at, expires_at,
+            occurred_at, message_type, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id,
+            causation_id, content_type, headers, last_error, owner_token, fence, locked_until)
+        SELECT
+            id, message_id, topic, payload, created_at, least(attempts, 2147483646) + 1, lost_lease_count, priority,
+            due_at, expires_at, occurred_at, message_type, aggregate_type, aggregate_id, tenant_id, message_key,
+            correlation_id, causation_id, content_type, headers, last_error, $1, $2,
+            moment + $3 * interval '1 microsecond'
+        FROM woken
+        ON CONFLICT (message_id) DO NOTHING
+        RETURNING *;
+        GET DIAGNOSTICS woken_count = ROW_COUNT;
+    END IF;
+    IF woken_count > 0 THEN
+        RETURN;
+    END IF;
+    SELECT array_agg(taken.tid), count(*), max(taken.id) INTO tids, taken_count, last_id
+    FROM (
+        SELECT ready.ctid AS tid, ready.id FROM pillarbox.outbox AS ready
+        WHERE (held_back IS NULL OR ready.id < held_back)
           AND (ready.due_at IS NULL OR ready.due_at <= moment)
           AND (ready.expires_at IS NULL OR ready.expires_at > moment)
-          AND (ready.owner_token IS NULL OR (ready.locked_until <= moment AND ready.lost_lease_count < $6))
+          AND (ready.owner_token IS NULL OR (ready.locked_until <= moment AND ready.lost_lease_count < $5))
         ORDER BY ready.id
-        LIMIT $4 - woken_count
-        FOR NO KEY UPDATE SKIP LOCKED))
+        LIMIT $4
+        FOR NO KEY UPDATE SKIP LOCKED) AS taken;
+    IF taken_count <> (SELECT count(*) FROM pillarbox.outbox AS live WHERE live.id <= last_id) THEN
+        tids := ARRAY(
+            SELECT prefix.tid
+            FROM (
+                SELECT live.ctid AS tid, bool_and(live.ctid = ANY (tids)) OVER (ORDER BY live.id) AS is_whole
+                FROM pillarbox.outbox AS live WHERE live.id <= last_id) AS prefix
+            WHERE prefix.is_whole);
+    END IF;
+    IF EXISTS (
+        SELECT FROM (
+            SELECT live.locked_until FROM pillarbox.outbox AS live WHERE live.id > last_id ORDER BY live.id LIMIT 4) AS later
+        WHERE later.locked_until > moment)
+    THEN
+        RETURN;
+    END IF;
+    RETURN QUERY
+    UPDATE pillarbox.outbox AS live
+    SET owner_token = $1, fence = $2, locked_until = moment + $3 * interval '1 microsecond',
+        attempts = least(live.attempts, 2147483646) + 1,
+        lost_lease_count = CASE WHEN live.owner_token IS NULL THEN live.lost_lease_count
+                                ELSE least(live.lost_lease_count, 2147483646) + 1 END
+    WHERE live.ctid = ANY (tids)
     RETURNING live.*;
 END $$;
 
@@ -365,7 +550,7 @@ BEGIN
                 id, message_id, CASE code WHEN 0 THEN 'done' WHEN 1 THEN 'dead' ELSE 'pending' END, thin,
                 topic, message_type, created_at,
                 CASE WHEN code = 3 THEN greatest(attempts - 1, 0) ELSE attempts END, lost_lease_count, priority,
-                CASE WHEN code < 2 THEN moment END, CASE WHEN code < 2 THEN owner_token END,
+                CASE WHEN code < 2 THEN moment END, owner_token,
                 CASE WHEN code < 2 THEN due_at ELSE again_at END,
                 CASE WHEN code >= 2 THEN least(again_at, expires_at) END,
                 expires_at,
@@ -402,10 +587,10 @@ BEGIN
     RETURN CASE WHEN cardinality(applied) = cardinality($1) THEN NULL ELSE coalesce(applied, '{}') END;
 END $$;
 
--- Settles one batch ($7 to $12) and claims the next one ($1 to $6): one round trip, one transaction. The first row is no
+-- Settles one batch ($7 to $12) and claims the next one ($1 to $6, $13): one round trip, one transaction. The first row is no
 -- message: its id is 0, and its headers are what outbox_settle answers.
 CREATE OR REPLACE FUNCTION pillarbox.outbox_exchange(
-    uuid, bigint, bigint, bigint, bigint, integer, bigint[], bigint[], smallint[], bigint[], text[], smallint)
+    uuid, bigint, bigint, bigint, bigint, integer, bigint[], bigint[], smallint[], bigint[], text[], smallint, integer)
 RETURNS SETOF pillarbox.outbox LANGUAGE plpgsql AS $$
 DECLARE
     answer pillarbox.outbox;
@@ -413,7 +598,7 @@ BEGIN
     answer.id := 0;
     answer.headers := to_jsonb(pillarbox.outbox_settle($7, $8, $9, $10, $11, $1, $12));
     RETURN NEXT answer;
-    RETURN QUERY SELECT * FROM pillarbox.outbox_claim($1, $2, $3, $4, $5, $6);
+    RETURN QUERY SELECT * FROM pillarbox.outbox_claim($1, $2, $3, $4, $5, $6, $13);
 END $$;
 
 -- What follows is for other languages: simple arguments, the same rules.
@@ -466,7 +651,7 @@ BEGIN
     END IF;
     RETURN QUERY SELECT * FROM pillarbox.outbox_claim(
         owner, floor(random() * 9007199254740991)::bigint + 1,
-        (extract(epoch FROM lease) * 1000000)::bigint, batch, 0, 5) AS claimed ORDER BY claimed.id;
+        (extract(epoch FROM lease) * 1000000)::bigint, batch, 0, 5, 1) AS claimed ORDER BY claimed.id;
 END $$;
 
 -- One verdict for many rows of one owner; answers how many it concerned. The fence is looked up: who calls this by hand

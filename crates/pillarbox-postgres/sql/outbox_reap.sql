@@ -1,5 +1,5 @@
 -- Looks at one window of rows after id $1 and puts right what nobody else will: leases that ran out, messages that
--- expired, rows that are not due yet. The window is bounded by rows looked at, not by rows found, so that its cost does
+-- expired, rows that are not due yet, and, if $6 says why, rows of keys that have an earlier dead one. The window is bounded by rows looked at, not by rows found, so that its cost does
 -- not depend on the backlog. Rows that others work on are skipped.
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now),
 looked_at AS MATERIALIZED (
@@ -13,13 +13,19 @@ found AS MATERIALIZED (
         CASE
             WHEN live.expires_at <= clock.now THEN 'expired'
             WHEN live.owner_token IS NOT NULL AND live.lost_lease_count >= $3 THEN 'lost'
+            WHEN is_parked THEN 'parked'
             WHEN live.owner_token IS NOT NULL THEN 'released'
             ELSE 'early'
         END AS fate
     FROM pillarbox.outbox AS live, clock
+    CROSS JOIN LATERAL (
+        SELECT $6::text IS NOT NULL AND live.message_key IS NOT NULL AND EXISTS (
+            SELECT FROM pillarbox.outbox_shelf AS dead
+            WHERE dead.message_key = live.message_key AND dead.id < live.id AND dead.state <> 'done' AND dead.state = 'dead')
+    ) AS lane (is_parked)
     WHERE live.id > $1 AND live.id <= (SELECT last FROM looked_at)
       AND (live.owner_token IS NULL OR live.locked_until <= clock.now)
-      AND (live.owner_token IS NOT NULL OR live.expires_at <= clock.now OR live.due_at > clock.now)
+      AND (live.owner_token IS NOT NULL OR live.expires_at <= clock.now OR live.due_at > clock.now OR is_parked)
     ORDER BY live.id
     FOR UPDATE OF live SKIP LOCKED
 ),
@@ -47,13 +53,13 @@ shelved AS (
         CASE WHEN fate <> 'early' THEN clock.now END, due_at,
         CASE fate WHEN 'early' THEN least(due_at, expires_at) END,
         expires_at, occurred_at, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id, causation_id,
-        content_type, headers, CASE fate WHEN 'expired' THEN $4 WHEN 'lost' THEN $5 ELSE last_error END, payload
+        content_type, headers, CASE fate WHEN 'expired' THEN $4 WHEN 'lost' THEN $5 WHEN 'parked' THEN $6 ELSE last_error END, payload
     FROM gone, clock
     ON CONFLICT (message_id) WHERE state = 'pending' DO NOTHING
 ),
 overslept AS (
     UPDATE pillarbox.outbox_shelf
-    SET state = 'dead', settled_at = (SELECT now FROM clock), wake_at = NULL, last_error = $4
+    SET state = 'dead', settled_at = (SELECT now FROM clock), settled_by = NULL, wake_at = NULL, last_error = $4
     WHERE $1 = 0
       AND ctid = ANY (ARRAY(
         SELECT shelf.ctid FROM pillarbox.outbox_shelf AS shelf
@@ -69,4 +75,5 @@ SELECT
     (SELECT count(*) FROM gone WHERE fate = 'lost') AS lost,
     (SELECT count(*) FROM gone WHERE fate = 'expired') + (SELECT count(*) FROM overslept) AS expired,
     (SELECT min(id) FROM released) AS lowest,
-    (SELECT last FROM looked_at WHERE rows = $2) AS next
+    (SELECT last FROM looked_at WHERE rows = $2) AS next,
+    (SELECT count(*) FROM gone WHERE fate = 'parked') AS parked

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use pillarbox_core::admin::{
-    Counts, Filter, ListQuery, MessageName, OutboxAdmin, Overview, Page, StoredMessage, TopicCounts,
+    BlockedKey, Counts, Filter, ListQuery, MessageName, OutboxAdmin, Overview, Page, StoredMessage, TopicCounts,
 };
 use pillarbox_core::{State, StoreError, WorkId};
 use sqlx::Row;
@@ -74,6 +74,12 @@ impl OutboxAdmin for PostgresStore {
     async fn delete(&self, filter: &Filter, limit: u32) -> Result<u64, StoreError> {
         filter.validate(limit)?;
         self.execute(&self.sql().delete, |query| bind_filter(query, filter).bind(i64::from(limit))).await
+    }
+
+    async fn blocked_keys(&self, limit: u32) -> Result<Vec<BlockedKey>, StoreError> {
+        Filter::check_limit(limit)?;
+        let rows = self.fetch(&self.sql().blocked_keys, |query| query.bind(i64::from(limit))).await?;
+        rows.iter().map(row::blocked).collect()
     }
 }
 

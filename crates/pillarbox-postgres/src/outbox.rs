@@ -6,12 +6,13 @@ use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
 use pillarbox_core::lease::{Claim, Held, Lease};
+use pillarbox_core::order::REASON_PARKED;
 use pillarbox_core::outbox::{REASON_EXPIRED, REASON_LEASES_LOST, Settled, Verdict};
 use pillarbox_core::retention::{PurgeLimit, Retention};
 use pillarbox_core::store::{
     Claimed, Enqueue, Enqueued, Exchanged, GuardPlan, OutboxStore, Reap, Reaped, Settlement, StoreOptions,
 };
-use pillarbox_core::{InstanceStore, OwnerToken, StoreError, StoreId, Wakeups, WorkId};
+use pillarbox_core::{AfterDead, InstanceStore, Order, OwnerToken, StoreError, StoreId, Wakeups, WorkId};
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
 use time::OffsetDateTime;
@@ -43,7 +44,8 @@ impl OutboxStore for PostgresStore {
 
     async fn claim(&self, claim: Claim) -> Result<Vec<Claimed>, StoreError> {
         let start = self.floor().start(Instant::now(), self.settings().rescan_interval);
-        let rows = self.fetch(&self.sql().claim, |query| self.bind_claim(query, claim, start)).await?;
+        let order = order_code(claim.order());
+        let rows = self.fetch(&self.sql().claim, |query| self.bind_claim(query, claim, start).bind(order)).await?;
         self.read_claimed(&rows, claim)
     }
 
@@ -65,9 +67,11 @@ impl OutboxStore for PostgresStore {
         }
         let start = self.floor().start(Instant::now(), self.settings().rescan_interval);
         let columns = Verdicts::of(plan.rows());
-        let retention = retention_code(self.settings().retention);
+        let (retention, order) = (retention_code(self.settings().retention), order_code(claim.order()));
         let rows = self
-            .fetch(&self.sql().exchange, |query| columns.bind(self.bind_claim(query, claim, start)).bind(retention))
+            .fetch(&self.sql().exchange, |query| {
+                columns.bind(self.bind_claim(query, claim, start)).bind(retention).bind(order)
+            })
             .await?;
         let Some((first, claimed)) = rows.split_first() else {
             return Err(StoreError::unavailable("the database gave an answer without its first row"));
@@ -105,6 +109,7 @@ impl OutboxStore for PostgresStore {
                     .bind(lost_leases_max)
                     .bind(REASON_EXPIRED)
                     .bind(REASON_LEASES_LOST)
+                    .bind((reap.after_dead == AfterDead::Park).then_some(REASON_PARKED))
             })
             .await?;
         let (reaped, lowest) = rows.first().map(read_reaped).transpose().map_err(store_error)?.unwrap_or_default();
@@ -174,7 +179,8 @@ impl PostgresStore {
         let mut claimed = rows.iter().map(|row| row::claimed(row, fence)).collect::<Result<Vec<_>, _>>()?;
         claimed.sort_unstable_by_key(|claimed| claimed.held.work_id);
         let full = claimed.len() >= claim.limit() as usize;
-        self.floor().claimed(claimed.last().map(|last| last.held.work_id), full);
+        let highest = claimed.last().map(|last| last.held.work_id);
+        self.floor().claimed(Instant::now(), highest, full, claimed.iter().any(Claimed::has_key));
         Ok(claimed)
     }
 }
@@ -235,10 +241,14 @@ fn retention_code(retention: Retention) -> i16 {
     }
 }
 
+fn order_code(order: Order) -> i32 {
+    i32::from(order.after_dead.holds_back()) + 2 * i32::from(order.in_sequence)
+}
+
 fn read_reaped(row: &PgRow) -> Result<(Reaped, Option<WorkId>), sqlx::Error> {
     let count = |index: usize| row.try_get::<i64, _>(index).map(i64::unsigned_abs);
     let id = |index: usize| row.try_get::<Option<i64>, _>(index).map(|id| id.map(WorkId::from_i64));
-    Ok((Reaped { released: count(0)?, lost: count(1)?, expired: count(2)?, next: id(4)? }, id(3)?))
+    Ok((Reaped { released: count(0)?, lost: count(1)?, expired: count(2)?, parked: count(5)?, next: id(4)? }, id(3)?))
 }
 
 fn counter(value: u32) -> i32 {

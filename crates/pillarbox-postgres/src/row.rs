@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use pillarbox_core::admin::StoredMessage;
+use pillarbox_core::admin::{BlockedKey, StoredMessage};
 use pillarbox_core::inbox::{ContentHash, InboxRecord, Standing, state_of};
 use pillarbox_core::instance::{InstanceParts, InstanceRecord};
 use pillarbox_core::lease::Held;
@@ -43,12 +43,9 @@ pub(crate) fn stored(row: &PgRow) -> Result<StoredMessage, StoreError> {
     let owner = |index| {
         Ok::<_, StoreError>(column.get::<Option<Uuid>>(index)?.and_then(|uuid| OwnerToken::from_uuid(uuid).ok()))
     };
-    let word: &str = column.get(21)?;
-    let state =
-        State::from_word(word).ok_or_else(|| StoreError::rejected("a row has a state this program does not know"))?;
     Ok(StoredMessage {
         work_id: WorkId::from_i64(column.get(0)?),
-        state,
+        state: column.state(21)?,
         attempts: counter(column.get(5)?),
         lost_lease_count: counter(column.get(6)?),
         created_at: column.get::<OffsetDateTime>(4)?.into(),
@@ -60,6 +57,19 @@ pub(crate) fn stored(row: &PgRow) -> Result<StoredMessage, StoreError> {
         last_error: column.get(20)?,
         is_receipt: column.get(26)?,
         message: column.parts()?.into_message(),
+    })
+}
+
+/// A row of `outbox_blocked_keys.sql`.
+pub(crate) fn blocked(row: &PgRow) -> Result<BlockedKey, StoreError> {
+    let column = Columns { row };
+    Ok(BlockedKey {
+        key: get(row, 0)?,
+        head: WorkId::from_i64(get(row, 1)?),
+        state: column.state(2)?,
+        last_error: get(row, 3)?,
+        due_at: column.instant(4)?,
+        waiting_count: get::<i64>(row, 5)?.unsigned_abs(),
     })
 }
 
@@ -135,6 +145,11 @@ impl<'r> Columns<'r> {
 
     fn instant(&self, index: usize) -> Result<Option<SystemTime>, StoreError> {
         Ok(self.get::<Option<OffsetDateTime>>(index)?.map(Into::into))
+    }
+
+    fn state(&self, index: usize) -> Result<State, StoreError> {
+        let unknown = || StoreError::rejected("a row has a state this program does not know");
+        State::from_word(self.get(index)?).ok_or_else(unknown)
     }
 
     fn parts(&self) -> Result<Parts, StoreError> {

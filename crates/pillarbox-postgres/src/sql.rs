@@ -43,6 +43,7 @@ pub(crate) struct Sql {
     pub(crate) count_dead: Statement,
     pub(crate) replay: Statement,
     pub(crate) delete: Statement,
+    pub(crate) blocked_keys: Statement,
 }
 
 /// The statements of an inbox's ledger; those of its queue are the outbox's.
@@ -121,6 +122,7 @@ impl Sql {
             count_dead: planned!(anew, naming, "outbox_count_dead"),
             replay: planned!(anew, naming, "outbox_replay"),
             delete: planned!(anew, naming, "outbox_delete"),
+            blocked_keys: planned!(anew, naming, "outbox_blocked_keys"),
         }
     }
 

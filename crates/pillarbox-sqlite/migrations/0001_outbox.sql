@@ -31,6 +31,8 @@ CREATE TABLE pillarbox_outbox (
 ) STRICT;
 
 CREATE UNIQUE INDEX pillarbox_outbox_message_id ON pillarbox_outbox (message_id);
+-- For the order of messages with a key; those without are not in it.
+CREATE INDEX pillarbox_outbox_lane ON pillarbox_outbox (message_key, id) WHERE message_key IS NOT NULL;
 
 CREATE TABLE pillarbox_outbox_shelf (
     id               INTEGER PRIMARY KEY,
@@ -65,6 +67,10 @@ CREATE UNIQUE INDEX pillarbox_outbox_shelf_message_id ON pillarbox_outbox_shelf 
 CREATE INDEX pillarbox_outbox_shelf_waiting ON pillarbox_outbox_shelf (wake_at, id) WHERE state = 'pending';
 CREATE INDEX pillarbox_outbox_shelf_dead ON pillarbox_outbox_shelf (id) WHERE state = 'dead';
 CREATE INDEX pillarbox_outbox_shelf_done ON pillarbox_outbox_shelf (settled_at) WHERE state = 'done';
+-- What may stand in the way of later messages of its key, or of a sequence: rows that were given back have `settled_by`.
+CREATE INDEX pillarbox_outbox_shelf_lane ON pillarbox_outbox_shelf (message_key, id)
+    WHERE message_key IS NOT NULL AND state <> 'done';
+CREATE INDEX pillarbox_outbox_shelf_back ON pillarbox_outbox_shelf (id) WHERE state = 'pending' AND settled_by IS NOT NULL;
 
 -- SQLite reads the clock of the machine, which can be set back; the latest time that was acted upon is kept here,
 -- and the view answers the later of the two: time stands still until the clock has caught up, it never goes back.

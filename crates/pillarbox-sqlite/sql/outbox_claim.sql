@@ -1,5 +1,8 @@
 -- Takes live rows in the order of the key. One writer at a time: no row can be taken between the choice and the update.
 -- A lease that ran out is taken over and counted as lost, unless that was once too often: those are the reaper's.
+-- A row with a message key goes when all before it in its key go too, none after it is held, and nothing before it waits on
+-- the shelf; ?7 says whether a dead one there counts. A later one can be held when an earlier one was replayed: a few are
+-- looked at.
 UPDATE pillarbox_outbox
    SET owner_token = ?2,
        fence = ?3,
@@ -8,10 +11,31 @@ UPDATE pillarbox_outbox
        lost_lease_count = min(lost_lease_count + (owner_token IS NOT NULL), 2147483647)
  WHERE id IN (
            SELECT id
-             FROM pillarbox_outbox
+             FROM pillarbox_outbox AS ready
             WHERE (owner_token IS NULL OR (coalesce(locked_until, 0) <= ?1 AND lost_lease_count < ?6))
               AND (due_at IS NULL OR due_at <= ?1)
               AND (expires_at IS NULL OR expires_at > ?1)
+              AND (message_key IS NULL OR (
+                   NOT EXISTS (
+                       SELECT 1
+                         FROM pillarbox_outbox AS lane
+                        WHERE lane.message_key = ready.message_key AND lane.id < ready.id
+                          AND NOT ((lane.owner_token IS NULL OR (coalesce(lane.locked_until, 0) <= ?1 AND lane.lost_lease_count < ?6))
+                                   AND (lane.due_at IS NULL OR lane.due_at <= ?1)
+                                   AND (lane.expires_at IS NULL OR lane.expires_at > ?1)))
+                   AND NOT EXISTS (
+                       SELECT 1
+                         FROM (SELECT lane.locked_until
+                                 FROM pillarbox_outbox AS lane
+                                WHERE lane.message_key = ready.message_key AND lane.id > ready.id
+                                ORDER BY lane.id
+                                LIMIT 4) AS later
+                        WHERE later.locked_until > ?1)
+                   AND NOT EXISTS (
+                       SELECT 1
+                         FROM pillarbox_outbox_shelf AS earlier
+                        WHERE earlier.message_key = ready.message_key AND earlier.id < ready.id AND earlier.state <> 'done'
+                          AND CASE earlier.state WHEN 'dead' THEN ?7 ELSE earlier.settled_by IS NOT NULL END)))
             ORDER BY id
             LIMIT ?5
        )

@@ -1,10 +1,32 @@
--- A look before a claim, without the write lock: an idle store writes nothing and is in nobody's way.
+-- A look before a claim, without the write lock: an idle store writes nothing and is in nobody's way. ?2 says whether a dead
+-- message holds back later ones of its key.
 SELECT EXISTS (
            SELECT 1
-             FROM pillarbox_outbox CROSS JOIN pillarbox_outbox_now
+             FROM pillarbox_outbox AS ready CROSS JOIN pillarbox_outbox_now
             WHERE (owner_token IS NULL OR (coalesce(locked_until, 0) <= now AND lost_lease_count < ?1))
               AND (due_at IS NULL OR due_at <= now)
               AND (expires_at IS NULL OR expires_at > now)
+              AND (message_key IS NULL OR (
+                   NOT EXISTS (
+                       SELECT 1
+                         FROM pillarbox_outbox AS lane
+                        WHERE lane.message_key = ready.message_key AND lane.id < ready.id
+                          AND NOT ((lane.owner_token IS NULL OR (coalesce(lane.locked_until, 0) <= now AND lane.lost_lease_count < ?1))
+                                   AND (lane.due_at IS NULL OR lane.due_at <= now)
+                                   AND (lane.expires_at IS NULL OR lane.expires_at > now)))
+                   AND NOT EXISTS (
+                       SELECT 1
+                         FROM (SELECT lane.locked_until
+                                 FROM pillarbox_outbox AS lane
+                                WHERE lane.message_key = ready.message_key AND lane.id > ready.id
+                                ORDER BY lane.id
+                                LIMIT 4) AS later
+                        WHERE later.locked_until > now)
+                   AND NOT EXISTS (
+                       SELECT 1
+                         FROM pillarbox_outbox_shelf AS earlier
+                        WHERE earlier.message_key = ready.message_key AND earlier.id < ready.id AND earlier.state <> 'done'
+                          AND CASE earlier.state WHEN 'dead' THEN ?2 ELSE earlier.settled_by IS NOT NULL END)))
        )
     OR EXISTS (
            SELECT 1

@@ -1,5 +1,6 @@
 -- Rows whose time has come move from the shelf into the live table and are leased on the way; they go first, so that a
 -- long backlog cannot starve a retry. outbox_leave_shelf.sql does the second half.
+-- One with a key goes when nothing of its key is held or comes before it. ?7 says whether a dead message does.
 -- A live row of the same message_id can only come from a foreign writer: then the shelved one waits behind it.
 INSERT INTO pillarbox_outbox (
     id, message_id, owner_token, locked_until, fence, due_at, expires_at, attempts, lost_lease_count, priority,
@@ -12,6 +13,20 @@ SELECT id, message_id, ?2, ?1 + ?4, ?3, due_at, expires_at, min(attempts + 1, 21
   FROM pillarbox_outbox_shelf AS s
  WHERE state = 'pending' AND wake_at <= ?1 AND due_at <= ?1 AND (expires_at IS NULL OR expires_at > ?1)
    AND NOT EXISTS (SELECT 1 FROM pillarbox_outbox AS l WHERE l.message_id = s.message_id)
+   AND (message_key IS NULL OR (
+        NOT EXISTS (
+            SELECT 1
+              FROM (SELECT lane.id, lane.locked_until
+                      FROM pillarbox_outbox AS lane
+                     WHERE lane.message_key = s.message_key
+                     ORDER BY lane.id
+                     LIMIT 1) AS head
+             WHERE head.id < s.id OR head.locked_until > ?1)
+        AND NOT EXISTS (
+            SELECT 1
+              FROM pillarbox_outbox_shelf AS earlier
+             WHERE earlier.message_key = s.message_key AND earlier.id < s.id AND earlier.state <> 'done'
+               AND CASE earlier.state WHEN 'dead' THEN ?7 ELSE earlier.settled_by IS NOT NULL END)))
  ORDER BY wake_at, id
  LIMIT ?5
 RETURNING

@@ -9,7 +9,7 @@ INSERT OR REPLACE INTO pillarbox_outbox_shelf (
 SELECT id, message_id, state,
        CASE state WHEN 'pending' THEN min(?1 + delay, coalesce(expires_at, ?1 + delay)) END,
        CASE state WHEN 'dead' THEN ?1 END,
-       CASE state WHEN 'dead' THEN owner_token END,
+       owner_token,
        0,
        CASE state WHEN 'pending' THEN ?1 + delay ELSE due_at END,
        expires_at, max(attempts - given_back, 0),

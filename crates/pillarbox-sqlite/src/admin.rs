@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use pillarbox_core::admin::{
-    Counts, Filter, ListQuery, MessageName, OutboxAdmin, Overview, Page, StoredMessage, TopicCounts,
+    BlockedKey, Counts, Filter, ListQuery, MessageName, OutboxAdmin, Overview, Page, StoredMessage, TopicCounts,
 };
 use pillarbox_core::{State, StoreError, WorkId};
 use sqlx::query::Query;
@@ -110,6 +110,12 @@ impl OutboxAdmin for SqliteStore {
             })
         })
         .await
+    }
+
+    async fn blocked_keys(&self, limit: u32) -> Result<Vec<BlockedKey>, StoreError> {
+        Filter::check_limit(limit)?;
+        let list = sqlx::query(self.inner.sql.blocked_keys.clone()).bind(limit);
+        list.fetch_all(self.pool()).await.map_err(store_error)?.iter().map(row::blocked).collect()
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use pillarbox_core::lease::{Claim, Held, LEASE_MAX, Lease};
+use pillarbox_core::order::{AfterDead, REASON_PARKED};
 use pillarbox_core::outbox::{REASON_EXPIRED, REASON_LEASES_LOST};
 use pillarbox_core::retention::{PurgeLimit, Retention};
 use pillarbox_core::store::{
@@ -41,6 +42,7 @@ impl OutboxStore for SqliteStore {
 
     async fn claim(&self, claim: Claim) -> Result<Vec<Claimed>, StoreError> {
         let look = sqlx::query(self.inner.sql.claim_look.clone()).bind(self.inner.options.lost_leases_max);
+        let look = look.bind(claim.order().after_dead.holds_back());
         let found = look.fetch_one(self.pool()).await.map_err(store_error)?;
         if !row::get::<bool>(&found, 0)? {
             return Ok(Vec::new());
@@ -99,7 +101,9 @@ impl OutboxStore for SqliteStore {
         reap.validate()?;
         let after = reap.after.map_or(i64::MIN, WorkId::as_i64);
         let look = sqlx::query(self.inner.sql.reap_look.clone()).bind(after).bind(reap.window);
-        let look = look.bind(reap.after.is_none()).fetch_one(self.pool()).await.map_err(store_error)?;
+        let parked = (reap.after_dead == AfterDead::Park).then_some(REASON_PARKED);
+        let look =
+            look.bind(reap.after.is_none()).bind(parked.is_some()).fetch_one(self.pool()).await.map_err(store_error)?;
         let (seen, last): (u32, Option<i64>) = (row::get(&look, 0)?, row::get(&look, 1)?);
         let next = last.filter(|_| seen >= reap.window).map(WorkId::from_i64);
         let (needs_work, has_expired_waiting): (bool, bool) = (row::get(&look, 2)?, row::get(&look, 3)?);
@@ -110,7 +114,7 @@ impl OutboxStore for SqliteStore {
             .write_at_now(move |inner, tx, now| {
                 Box::pin(async move {
                     let mut reaped = match last {
-                        Some(last) => reap_live(inner, tx, now, after, last).await?,
+                        Some(last) => reap_live(inner, tx, now, (after, last), parked).await?,
                         None => Reaped::default(),
                     };
                     if has_expired_waiting {
@@ -186,8 +190,13 @@ async fn claim_within(
             .bind(micros(claim.lease().duration()))
             .bind(limit)
             .bind(inner.options.lost_leases_max)
+            .bind(claim.order().after_dead.holds_back())
     };
-    let rows = take(&inner.sql.claim_waiting, claim.limit()).fetch_all(&mut *tx).await.map_err(store_error)?;
+    let (waiting, live) = match claim.order().in_sequence {
+        true => (&inner.sql.claim_sequence_waiting, &inner.sql.claim_sequence),
+        false => (&inner.sql.claim_waiting, &inner.sql.claim),
+    };
+    let rows = take(waiting, claim.limit()).fetch_all(&mut *tx).await.map_err(store_error)?;
     let mut taken: Vec<Claimed> = rows.iter().map(|row| claimed(row, fence)).collect::<Result<_, _>>()?;
     if !taken.is_empty() {
         let ids = id_list(taken.iter().map(|claimed| claimed.held.work_id));
@@ -196,7 +205,7 @@ async fn claim_within(
     let room = claim.limit().saturating_sub(u32::try_from(taken.len()).unwrap_or(u32::MAX));
     if room > 0 {
         // Not row by row as they come: every wait for one would cost more than reading it.
-        let rows = take(&inner.sql.claim, room).fetch_all(tx).await.map_err(store_error)?;
+        let rows = take(live, room).fetch_all(tx).await.map_err(store_error)?;
         taken.reserve(rows.len());
         for row in &rows {
             taken.push(claimed(row, fence)?);
@@ -211,11 +220,11 @@ async fn reap_live(
     inner: &Inner,
     tx: &mut SqliteConnection,
     now: i64,
-    after: i64,
-    last: i64,
+    (after, last): (i64, i64),
+    parked: Option<&str>,
 ) -> Result<Reaped, StoreError> {
     let shelve = sqlx::query(inner.sql.reap_shelve.clone()).bind(now).bind(after).bind(last);
-    let shelve = shelve.bind(inner.options.lost_leases_max).bind(REASON_EXPIRED).bind(REASON_LEASES_LOST);
+    let shelve = shelve.bind(inner.options.lost_leases_max).bind(REASON_EXPIRED).bind(REASON_LEASES_LOST).bind(parked);
     let rows = shelve.fetch_all(&mut *tx).await.map_err(store_error)?;
     let mut reaped = Reaped::default();
     let mut moved = Vec::with_capacity(rows.len());
@@ -223,6 +232,7 @@ async fn reap_live(
         match row::get::<&str>(row, 1)? {
             "expired" => reaped.expired += 1,
             "lost" => reaped.lost += 1,
+            "parked" => reaped.parked += 1,
             _ => {}
         }
         moved.push(work_id(row)?);

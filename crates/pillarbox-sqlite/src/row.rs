@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use pillarbox_core::admin::StoredMessage;
+use pillarbox_core::admin::{BlockedKey, StoredMessage};
 use pillarbox_core::inbox::{ContentHash, InboxRecord, Standing, state_of};
 use pillarbox_core::instance::{InstanceParts, InstanceRecord};
 use pillarbox_core::lease::Held;
@@ -31,11 +31,9 @@ pub(crate) fn claimed(row: &SqliteRow, fence: Fence) -> Result<Claimed, StoreErr
 
 /// A row for the operator: the columns of a claim, then those of `outbox_get.sql`.
 pub(crate) fn stored(row: &SqliteRow) -> Result<StoredMessage, StoreError> {
-    let word: String = get(row, 21)?;
-    let unknown = || StoreError::rejected("a row of the outbox tables is in a state that this program does not know");
     Ok(StoredMessage {
         work_id: work_id(row)?,
-        state: State::from_word(&word).ok_or_else(unknown)?,
+        state: state(row, 21)?,
         attempts: counter(row, 7)?,
         lost_lease_count: counter(row, 8)?,
         created_at: from_micros(get(row, 4)?),
@@ -48,6 +46,24 @@ pub(crate) fn stored(row: &SqliteRow) -> Result<StoredMessage, StoreError> {
         is_receipt: get(row, 26)?,
         message: message(row),
     })
+}
+
+/// A row of `outbox_blocked_keys.sql`.
+pub(crate) fn blocked(row: &SqliteRow) -> Result<BlockedKey, StoreError> {
+    let unreadable = |_: Undecodable| StoreError::rejected("a key of the outbox tables is not UTF-8");
+    Ok(BlockedKey {
+        key: text(row, 0, "message_key").map_err(unreadable)?.unwrap_or_default(),
+        head: WorkId::from_i64(get(row, 1)?),
+        state: state(row, 2)?,
+        last_error: text(row, 3, "last_error").unwrap_or_default(),
+        due_at: time(row, 4)?,
+        waiting_count: get::<i64>(row, 5)?.unsigned_abs(),
+    })
+}
+
+fn state(row: &SqliteRow, index: usize) -> Result<State, StoreError> {
+    let unknown = || StoreError::rejected("a row of the outbox tables is in a state that this program does not know");
+    State::from_word(get(row, index)?).ok_or_else(unknown)
 }
 
 /// A row of `inbox_get.sql`.

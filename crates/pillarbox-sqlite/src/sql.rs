@@ -64,10 +64,10 @@ macro_rules! statements {
 
 statements! {
     clock now tick enqueue_delayed leave_live leave_shelf
-    claim claim_look claim_waiting
+    claim claim_look claim_waiting claim_sequence claim_sequence_waiting
     settle_done settle_shelve settle_remove settle_remove_claim settle_return renew
     reap_look reap_shelve reap_release reap_waiting purge purge_look
-    topics leases get list_live count_dead replay delete
+    topics leases get list_live count_dead replay delete blocked_keys
 }
 
 macro_rules! statements_beside {

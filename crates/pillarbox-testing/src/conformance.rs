@@ -289,6 +289,26 @@ macro_rules! conformance {
                 lost_leases_saturate,
                 nothing_shows_a_payload,
             }
+            order {
+                a_claim_brings_runs,
+                a_key_waits_for_its_held_message,
+                an_exchange_goes_on_in_order,
+                a_failed_message_is_not_overtaken,
+                a_message_given_back_keeps_its_place,
+                a_lost_run_comes_back_in_order,
+                a_zombie_of_a_key_changes_nothing,
+                a_dead_message_blocks_its_key,
+                a_deleted_message_frees_its_key,
+                a_dead_message_can_be_skipped,
+                messages_behind_a_dead_one_can_be_parked,
+                an_expired_message_is_not_jumped,
+                a_scheduled_message_holds_nobody_up,
+                keys_are_compared_byte_for_byte,
+                a_late_commit_waits_for_its_key,
+                a_sequence_is_handed_out_one_claim_at_a_time,
+                a_dead_message_stops_a_sequence,
+                blocked_keys_are_listed,
+            }
             owned {
                 owned_messages_are_stored_like_others,
                 owned_messages_can_be_born_leased,

@@ -29,6 +29,7 @@ mod inbox;
 mod instance;
 mod ledger;
 mod locks;
+mod order;
 mod outbox;
 mod row;
 mod staged;

@@ -27,6 +27,7 @@ pub mod instances;
 pub mod isolation;
 pub mod lease;
 pub mod limits;
+pub mod order;
 pub mod owned;
 pub mod races;
 pub mod reap;

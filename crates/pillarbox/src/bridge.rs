@@ -9,7 +9,8 @@ use pillarbox_core::lease::{Claim, Held};
 use pillarbox_core::retention::PurgeLimit;
 use pillarbox_core::store::{Claimed, Settlement};
 use pillarbox_core::{
-    BrokerError, Delivered, Intaken, Invalid, OutboxStore, OwnerToken, StoreError, Subscription, Verdict, Wakeups,
+    AfterDead, BrokerError, Delivered, Intaken, Invalid, OutboxStore, OwnerToken, StoreError, Subscription, Verdict,
+    Wakeups,
 };
 use tokio::time::Instant;
 
@@ -130,7 +131,7 @@ impl Bridge {
     async fn tidy(&mut self) -> Result<(), StoreError> {
         if self.tidy_at <= Instant::now() {
             self.tidy_at = Instant::now() + TIDY_INTERVAL;
-            self.store.reap_all().await?;
+            self.store.reap_all(AfterDead::default()).await?;
             self.store.purge(PurgeLimit::default()).await?;
         }
         Ok(())

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use pillarbox_core::retry::RetryPolicy;
 use pillarbox_core::route::RouteTable;
-use pillarbox_core::{AttemptEnd, Invalid, Isolation, OwnerToken, Problem, RoutingKey, StoreId, TypeName};
+use pillarbox_core::{AfterDead, AttemptEnd, Invalid, Isolation, OwnerToken, Problem, RoutingKey, StoreId, TypeName};
 use tokio_util::sync::CancellationToken;
 
 use crate::batch::BatchHandler;
@@ -231,6 +231,24 @@ settings! {
     pause_first: Duration,
     /// The longest pause of a route whose destination is down; 30 s unless set.
     pause_max: Duration,
+}
+
+/// Order.
+impl<On> RuntimeBuilder<On> {
+    /// What a dead message does to the later ones of its key: they wait until it is replayed or deleted, unless set.
+    pub fn after_dead(mut self, after_dead: AfterDead) -> Self {
+        self.config.order.after_dead = after_dead;
+        self
+    }
+
+    /// Handles all messages in the order in which they were stored, one at a time, as if they had one key. Of all processes
+    /// that do so one at a time works; another one takes over when it stops, or when its leases have run out.
+    ///
+    /// Every process that handles messages of this outbox must say so.
+    pub fn in_sequence(mut self) -> Self {
+        self.config.order.in_sequence = true;
+        self
+    }
 }
 
 impl RuntimeBuilder {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pillarbox_core::lease::{CLAIM_LIMIT_MAX, LEASE_DEFAULT, LEASE_MAX};
 use pillarbox_core::retry::RetryPolicy;
-use pillarbox_core::{Invalid, Problem};
+use pillarbox_core::{Invalid, Order, Problem};
 
 /// What becomes of a message that no handler is registered for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,6 +44,7 @@ pub(crate) struct Config {
     pub(crate) pause_first: Duration,
     /// The longest such pause.
     pub(crate) pause_max: Duration,
+    pub(crate) order: Order,
     /// The longest wait between two tries while the store is away.
     pub(crate) outage_max: Duration,
     /// Polls back off to the idle interval also without wake-ups.
@@ -73,6 +74,7 @@ impl Default for Config {
             settle_interval: Duration::from_millis(2),
             pause_first: Duration::from_secs(1),
             pause_max: Duration::from_secs(30),
+            order: Order::default(),
             outage_max: Duration::from_secs(1),
             backs_off: false,
             drains: false,

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use pillarbox_core::lease::{Held, Lease};
+use pillarbox_core::order::goes_on;
 use pillarbox_core::outbox::{Settled, Verdict};
 use pillarbox_core::retry::RetryPolicy;
 use pillarbox_core::store::Claimed;
@@ -23,6 +24,7 @@ use crate::hot_path::Hub;
 use crate::pauses::RoutePauses;
 use crate::plan::{Plan, PlannedRoute, RouteHandler};
 use crate::queue::{Lane, Path, Queue};
+use crate::run::{Cut, given_back};
 use crate::schedule::{Schedule, Timing};
 use crate::settler::{Batch, Verdicts};
 use crate::stats::Counters;
@@ -146,10 +148,12 @@ impl Engine {
         self.is_closing.load(Ordering::Acquire)
     }
 
-    /// The route of a message that may be handled here as soon as it is committed.
+    /// The route of a message that may be handled here as soon as it is committed. One that must wait for others, as
+    /// messages with a key must, is claimed instead: the store knows whose turn it is.
     pub(crate) fn hot_route(&self, message: &Message) -> Option<usize> {
         let route = self.plan.route_of(message)?;
-        (!message.is_delayed() && !self.pauses.is_paused(route) && !self.is_closing()).then_some(route)
+        let is_free = !message.is_delayed() && self.lane_of(message).is_none();
+        (is_free && !self.pauses.is_paused(route) && !self.is_closing()).then_some(route)
     }
 
     /// Takes claimed messages in. `reserved` places of the cold queue were set aside for them.
@@ -157,12 +161,22 @@ impl Engine {
         self.counters.claimed(claimed.len());
         self.telemetry().claimed(claimed.len());
         self.tell_age(&claimed);
-        let mut aside = Batch::default();
+        let (mut aside, mut cut) = (Batch::default(), Cut::default());
         let mut flights = Vec::with_capacity(claimed.len());
         for claimed in claimed {
+            let lane = claimed.message.as_ref().ok().and_then(|message| self.lane_of(message)).map(str::to_owned);
+            if cut.is_behind(lane.as_deref()) {
+                aside.push(claimed.held, Verdict::Release { delay: Duration::ZERO }, None);
+                continue;
+            }
             match self.sorted(claimed, leased_at) {
                 Ok(flight) => flights.push(flight),
-                Err((held, verdict)) => aside.push(held, verdict, None),
+                Err((held, verdict)) => {
+                    if !goes_on(&verdict, self.plan.config.order.after_dead) {
+                        cut.note(lane.as_deref());
+                    }
+                    aside.push(held, verdict, None);
+                }
             }
         }
         self.give_back(Path::Cold, reserved.saturating_sub(flights.len()));
@@ -173,22 +187,26 @@ impl Engine {
     pub(crate) fn enter(&self, path: Path, mut flights: Vec<Arc<Flight>>, mut aside: Batch) {
         let doubled = self.flights.admit(&mut flights);
         self.give_back(path, doubled.len());
+        let mut cut = Cut::default();
         for flight in doubled {
             self.counters.doubled();
+            cut.note(self.lane_of(flight.cx.message()));
             aside.push(flight.held, Verdict::Release { delay: DOUBLED_DELAY }, None);
         }
-        let entries = flights.into_iter().map(|flight| (flight.route, flight)).collect();
-        for (_, flight) in self.queue.push(path, entries) {
-            self.counters.refused();
-            flight.ended();
-            aside.push(flight.held, Verdict::Release { delay: Duration::ZERO }, Some(flight));
-        }
+        let is_behind = |flight: &mut Arc<Flight>| cut.is_behind(self.lane_of(flight.cx.message()));
+        let behind = given_back(flights.extract_if(.., is_behind));
+        self.give_back(path, behind.len());
+        aside.append(behind);
+        let entries = self.linked(flights).into_iter().map(|flight| (flight.route, flight)).collect();
+        let refused = self.queue.push(path, entries);
+        aside.append(self.refused(refused.into_iter().map(|(_, flight)| flight)));
         self.settle_all(aside);
     }
 
     /// Sends a verdict on its way.
     pub(crate) fn settle(&self, flight: &Arc<Flight>, verdict: Verdict) {
         flight.ended();
+        self.follow(flight, &verdict);
         if self.verdicts.push(flight.held, verdict, Some(Arc::clone(flight))) {
             self.wake_loop();
         }
@@ -199,6 +217,7 @@ impl Engine {
         flight.ended();
         self.flights.remove([flight]);
         self.counters.settled(&Verdict::Ack);
+        self.follow(flight, &Verdict::Ack);
         self.changed.notify_waiters();
     }
 

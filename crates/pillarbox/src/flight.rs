@@ -23,6 +23,8 @@ pub(crate) struct Flight {
     phase: AtomicU8,
     is_lost: AtomicBool,
     is_given_up: AtomicBool,
+    /// The next message of its run.
+    next: Mutex<Option<Arc<Flight>>>,
 }
 
 /// How far a message is.
@@ -48,6 +50,7 @@ impl Flight {
             phase: AtomicU8::new(Phase::Waiting as u8),
             is_lost: AtomicBool::new(false),
             is_given_up: AtomicBool::new(false),
+            next: Mutex::new(None),
         })
     }
 
@@ -85,6 +88,15 @@ impl Flight {
 
     pub(crate) fn is_lost(&self) -> bool {
         self.is_lost.load(Ordering::Relaxed)
+    }
+
+    /// This one follows when it is done.
+    pub(crate) fn set_next(&self, next: Arc<Self>) {
+        *self.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(next);
+    }
+
+    pub(crate) fn take_next(&self) -> Option<Arc<Self>> {
+        self.next.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// How long its handler has been running.

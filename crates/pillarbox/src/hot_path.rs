@@ -235,14 +235,14 @@ impl Handover {
             self.wakes_others |= !message.is_delayed();
             return;
         };
-        let is_ours = hot_route.is_some() || engine.plan.route_of(message).is_some();
-        match (message.is_delayed(), is_ours) {
-            (true, true) => self.delays.extend(message.due().map(delay_of)),
-            (true, false) => {}
-            // The route pauses: who runs it looks for its messages by itself.
-            (false, true) if hot_route.is_none() => {}
-            (false, true) => self.wakes_us = true,
-            (false, false) => self.wakes_others = true,
+        let route = hot_route.or_else(|| engine.plan.route_of(message));
+        match (message.is_delayed(), route) {
+            (true, Some(_)) => self.delays.extend(message.due().map(delay_of)),
+            (true, None) => {}
+            // Who runs a route that pauses looks for its messages by itself.
+            (false, Some(route)) if engine.pauses.is_paused(route) => {}
+            (false, Some(_)) => self.wakes_us = true,
+            (false, None) => self.wakes_others = true,
         }
     }
 }

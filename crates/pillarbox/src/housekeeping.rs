@@ -50,7 +50,7 @@ impl Engine {
 
     /// Puts right what nobody else will; whether anything came free is told to the poller.
     pub(crate) async fn reap(&self) -> Result<(), StoreError> {
-        let reaped = self.store.reap_all().await?;
+        let reaped = self.store.reap_all(self.plan.config.order.after_dead).await?;
         self.telemetry().reaped(&reaped);
         if reaped.released > 0 {
             self.nudge();

@@ -106,6 +106,7 @@ mod queue;
 mod renewer;
 mod route;
 mod router;
+mod run;
 mod runtime;
 mod schedule;
 mod settler;
@@ -150,14 +151,14 @@ pub use async_trait::async_trait;
 pub use tokio_util::sync::CancellationToken;
 
 pub use pillarbox_core::{
-    Assignment, AttemptEnd, BrokerError, CommitError, ConsumeIn, Delivered, Discovery, DiscoveryError, EnqueueIn,
-    ErrorKind, Fence, InboxStore, Incoming, Instance, InstanceId, InstanceStore, Intaken, Invalid, Isolation, Limits,
-    Message, MessageId, OutboxAdmin, OutboxStore, OwnerToken, Partition, PartitionCount, Problem, Receipt, RoutingKey,
-    SchemaAdmin, Selection, Settled, StoreError, StoreId, StorePlace, Subscription, Transactional, TypeName, Verdict,
-    WithInbox, WorkId, decide,
+    AfterDead, Assignment, AttemptEnd, BrokerError, CommitError, ConsumeIn, Delivered, Discovery, DiscoveryError,
+    EnqueueIn, ErrorKind, Fence, InboxStore, Incoming, Instance, InstanceId, InstanceStore, Intaken, Invalid,
+    Isolation, Limits, Message, MessageId, OutboxAdmin, OutboxStore, OwnerToken, Partition, PartitionCount, Problem,
+    Receipt, RoutingKey, SchemaAdmin, Selection, Settled, StoreError, StoreId, StorePlace, Subscription, Transactional,
+    TypeName, Verdict, WithInbox, WorkId, decide,
 };
 pub use pillarbox_core::{
-    admin, error, id, instance, lease, message, naming, partition, problem, retention, retry, schema, store,
+    admin, error, id, instance, lease, message, naming, order, partition, problem, retention, retry, schema, store,
 };
 
 #[cfg(feature = "mysql")]

@@ -121,7 +121,7 @@ mod tests {
         telemetry.claimed(3);
         telemetry.purged(4);
         telemetry.clock_jumped(Jump::Back(std::time::Duration::ZERO));
-        telemetry.reaped(&Reaped { released: 1, lost: 2, expired: 3, next: None });
+        telemetry.reaped(&Reaped { released: 1, lost: 2, expired: 3, ..Reaped::default() });
         telemetry.depths(7, 8, 9);
         telemetry.oldest_age(std::time::Duration::from_millis(1500));
         telemetry.wakeups(true);

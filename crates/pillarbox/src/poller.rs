@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use pillarbox_core::StoreError;
 use pillarbox_core::lease::Claim;
 use pillarbox_core::store::{Claimed, Exchanged};
+use pillarbox_core::{Invalid, StoreError};
 
 use crate::clock::{Tick, dice};
 use crate::dispatcher::Engine;
@@ -38,7 +38,7 @@ impl Engine {
             return Ok(0);
         }
         let mut call = CallGuard::new(self, reserved, Batch::default());
-        let claim = Claim::new(self.owner, self.plan.config.lease, limit_of(reserved))?;
+        let claim = self.claim_of(reserved)?;
         let leased_at = self.clock.now();
         let claimed = self.store.claim(claim).await?;
         let count = claimed.len();
@@ -55,6 +55,11 @@ impl Engine {
             self.applied(call.take_batch(), &answers);
         }
         Ok(())
+    }
+
+    fn claim_of(&self, limit: usize) -> Result<Claim, Invalid> {
+        let claim = Claim::new(self.owner, self.plan.config.lease, limit_of(limit))?;
+        Ok(claim.in_order(self.plan.config.order))
     }
 
     fn step(&self, may_claim_at: Tick) -> Step {
@@ -115,7 +120,7 @@ impl Engine {
     }
 
     async fn exchange(&self, batch: &Batch, limit: usize) -> Result<Exchanged, StoreError> {
-        let claim = Claim::new(self.owner, self.plan.config.lease, limit_of(limit))?;
+        let claim = self.claim_of(limit)?;
         if batch.is_empty() {
             let claimed: Vec<Claimed> = self.store.claim(claim).await?;
             return Ok(Exchanged { settled: Vec::new(), claimed });

@@ -5,8 +5,8 @@ pub use pillarbox_core::retention::Retention;
 pub use pillarbox_core::schema::SchemaPolicy;
 pub use pillarbox_core::store::{Enqueue, Settlement, StoreOptions};
 pub use pillarbox_core::{
-    EnqueueIn, InboxStore, Incoming, Isolation, Message, MessageId, OutboxAdmin, OutboxStore, OwnerToken, Receipt,
-    SchemaAdmin, Settled, StoreError, TypeName,
+    AfterDead, EnqueueIn, InboxStore, Incoming, Isolation, Message, MessageId, OutboxAdmin, OutboxStore, OwnerToken,
+    Receipt, SchemaAdmin, Settled, StoreError, TypeName,
 };
 
 pub use serde::{Deserialize, Serialize};

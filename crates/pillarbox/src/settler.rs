@@ -43,7 +43,7 @@ impl Batch {
         self.settlements.is_empty()
     }
 
-    fn append(&mut self, mut more: Self) {
+    pub(crate) fn append(&mut self, mut more: Self) {
         self.settlements.append(&mut more.settlements);
         self.flights.append(&mut more.flights);
     }

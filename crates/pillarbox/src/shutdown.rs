@@ -3,12 +3,11 @@
 use std::future::Future;
 use std::time::Duration;
 
-use pillarbox_core::outbox::Verdict;
 use tokio::time::{Instant, timeout_at};
 
 use crate::dispatcher::Engine;
+use crate::run::given_back;
 use crate::runtime::Inner;
-use crate::settler::Batch;
 use crate::telemetry::TARGET;
 
 /// Time for what must still be done when the grace is over: to stop handlers, and to write the last verdicts.
@@ -80,11 +79,7 @@ impl Engine {
     fn begin_shutdown(&self) -> u64 {
         self.close();
         let ended_before = self.counters.ended_count();
-        let mut batch = Batch::default();
-        for flight in self.queue.close() {
-            flight.ended();
-            batch.push(flight.held, Verdict::Release { delay: Duration::ZERO }, Some(flight));
-        }
+        let batch = given_back(self.queue.close());
         self.counters.shut_out(batch.len());
         self.settle_all(batch);
         ended_before

@@ -183,14 +183,14 @@ impl Telemetry {
 
     /// A reap has ended. One that found nothing is no news.
     pub(crate) fn reaped(&self, reaped: &Reaped) {
-        let Reaped { released, lost, expired, .. } = *reaped;
-        let count = released.saturating_add(lost).saturating_add(expired);
+        let Reaped { released, lost, expired, parked, .. } = *reaped;
+        let count = released.saturating_add(lost).saturating_add(expired).saturating_add(parked);
         self.reaped.add_u64(count);
         let store = self.store_id.as_str();
         if count == 0 {
-            tracing::debug!(target: TARGET, released, lost, expired, store, "reaped");
+            tracing::debug!(target: TARGET, released, lost, expired, parked, store, "reaped");
         } else {
-            tracing::info!(target: TARGET, released, lost, expired, store, "reaped");
+            tracing::info!(target: TARGET, released, lost, expired, parked, store, "reaped");
         }
     }
 
@@ -401,7 +401,7 @@ mod tests {
         let telemetry = &scope.telemetry;
         telemetry.enqueued(&message);
         telemetry.claimed(3);
-        telemetry.reaped(&Reaped { released: 2, lost: 1, expired: 0, next: None });
+        telemetry.reaped(&Reaped { released: 2, lost: 1, ..Reaped::default() });
         telemetry.reaped(&Reaped::default());
         telemetry.purged(4);
         telemetry.clock_jumped(Jump::Ahead(Duration::from_millis(599_800)));
@@ -418,8 +418,8 @@ mod tests {
                 "INFO enqueued topic=\"order.created\" message_id={id} correlation_id=\"request-42\" store=\"shop\""
             ),
             "DEBUG claimed count=3 store=\"shop\"".to_owned(),
-            "INFO reaped released=2 lost=1 expired=0 store=\"shop\"".to_owned(),
-            "DEBUG reaped released=0 lost=0 expired=0 store=\"shop\"".to_owned(),
+            "INFO reaped released=2 lost=1 expired=0 parked=0 store=\"shop\"".to_owned(),
+            "DEBUG reaped released=0 lost=0 expired=0 parked=0 store=\"shop\"".to_owned(),
             "DEBUG purged count=4 store=\"shop\"".to_owned(),
             "WARN the database's clock jumped ahead, or this process stood still: leases ran out early \
              seconds=600.0 store=\"shop\""

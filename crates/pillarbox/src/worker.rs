@@ -82,6 +82,7 @@ impl Engine {
         if flight.is_lost() {
             flight.ended();
             self.flights.remove([flight]);
+            self.follow(flight, &Verdict::Release { delay: Duration::ZERO });
             self.changed.notify_waiters();
         } else {
             self.settle(flight, Verdict::Release { delay: Duration::ZERO });

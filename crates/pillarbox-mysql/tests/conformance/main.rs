@@ -6,6 +6,7 @@ mod encryption_hazards;
 mod harness;
 mod hazards;
 mod inbox_hazards;
+mod order_hazards;
 mod plain_sql_hazards;
 mod transaction_hazards;
 

@@ -116,7 +116,7 @@ fn a_jump_before_the_commit_of_a_verdict_has_one_effect() {
             for offset in [BACK, AHEAD] {
                 clock.set(offset).await;
                 assert_eq!(claim(queue, OwnerToken::new()).await, []);
-                assert_eq!(queue.reap_all().await.unwrap(), Reaped::default());
+                assert_eq!(queue.reap_all(Default::default()).await.unwrap(), Reaped::default());
             }
             tx.commit().await.unwrap();
         })
@@ -132,7 +132,7 @@ fn a_lease_outlasts_a_jump_back() {
             let held = claim_one(queue, owner).await.held;
             clock.set(BACK).await;
             assert_eq!(claim(queue, OwnerToken::new()).await, []);
-            assert_eq!(queue.reap_all().await.unwrap(), Reaped::default());
+            assert_eq!(queue.reap_all(Default::default()).await.unwrap(), Reaped::default());
             assert_eq!(queue.renew(owner, &[held], LEASE).await.unwrap(), [Settled::Applied]);
             assert_eq!(handle(h, queue, owner, held).await, Settled::Applied);
             assert_eq!(handle(h, queue, owner, held).await, Settled::LeaseLost);
@@ -171,7 +171,7 @@ fn a_jump_back_delays_by_no_more_than_itself() {
             assert_eq!(found, expected, "{offset} s");
             let acks: Vec<_> = claimed.iter().map(|one| Settlement::ack(one.held)).collect();
             assert_eq!(store.settle(worker, &acks).await.unwrap(), vec![Settled::Applied; acks.len()]);
-            store.reap_all().await.unwrap();
+            store.reap_all(Default::default()).await.unwrap();
         }
         assert_eq!(store.settle(crashed, &[Settlement::ack(before)]).await.unwrap(), [Settled::LeaseLost]);
         let total = store.overview().await.unwrap().total();
@@ -189,7 +189,7 @@ fn what_expired_in_a_jump_can_be_brought_back() {
         store.enqueue(Enqueue::pending(&[Message::new("topic", "").expires_in(LEASE)])).await.unwrap();
         clock.set(AHEAD).await;
         assert_eq!(claim(store, OwnerToken::new()).await, []);
-        assert_eq!(store.reap_all().await.unwrap().expired, 1);
+        assert_eq!(store.reap_all(Default::default()).await.unwrap().expired, 1);
         clock.set(0).await;
         assert_eq!(store.replay(&Filter::all(), 10).await.unwrap(), 1);
         let owner = OwnerToken::new();

@@ -21,7 +21,7 @@ fn another_language_can_enqueue_and_work_through_functions() {
         for topic in ["ack", "abandon", "fail", "crash"] {
             harness
                 .run(&format!(
-                    "SELECT {{schema}}.enqueue('{topic}', '{{}}', key => 'k', headers => '{{\"a\": \"b\"}}')"
+                    "SELECT {{schema}}.enqueue('{topic}', '{{}}', key => '{topic}', headers => '{{\"a\": \"b\"}}')"
                 ))
                 .await;
         }

@@ -251,7 +251,7 @@ async fn an_idle_store_does_not_write() {
     for _ in 0..3 {
         assert!(store.claim(claim(owner, 10)).await.unwrap().is_empty());
         assert!(store.exchange(&[], claim(owner, 10)).await.unwrap().claimed.is_empty());
-        assert_eq!(store.reap_all().await.unwrap(), Default::default());
+        assert_eq!(store.reap_all(Default::default()).await.unwrap(), Default::default());
         assert_eq!(store.purge(PurgeLimit::default()).await.unwrap(), 0);
         assert!(store.clock().await.unwrap().is_some());
         assert!(store.settle(owner, &[]).await.unwrap().is_empty());

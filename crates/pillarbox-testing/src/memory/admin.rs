@@ -5,9 +5,9 @@ use std::time::SystemTime;
 
 use async_trait::async_trait;
 use pillarbox_core::admin::{
-    Counts, Filter, ListQuery, MessageName, OutboxAdmin, Overview, Page, StoredMessage, TopicCounts,
+    BlockedKey, Counts, Filter, ListQuery, MessageName, OutboxAdmin, Overview, Page, StoredMessage, TopicCounts,
 };
-use pillarbox_core::{State, StoreError, WorkId};
+use pillarbox_core::{AfterDead, State, StoreError, WorkId};
 
 use super::outbox::Outbox;
 use super::row::{Place, Row};
@@ -73,6 +73,32 @@ impl OutboxAdmin for MemoryStore {
             ids.len() as u64
         })
     }
+
+    async fn blocked_keys(&self, limit: u32) -> Result<Vec<BlockedKey>, StoreError> {
+        Filter::check_limit(limit)?;
+        self.call(|outbox, _| blocked(outbox, limit as usize))
+    }
+}
+
+fn blocked(outbox: &Outbox, limit: usize) -> Vec<BlockedKey> {
+    let mut blocked = Vec::<BlockedKey>::new();
+    for row in outbox.rows() {
+        let Some(key) = row.message.get_key() else { continue };
+        let is_waiting = row.is_live() || matches!(row.place, Place::Waiting { .. });
+        match blocked.iter_mut().find(|known| known.key == key) {
+            Some(known) => known.waiting_count += u64::from(is_waiting),
+            None if row.holds_back(AfterDead::Block) => blocked.push(BlockedKey {
+                key: key.to_owned(),
+                head: row.id,
+                state: row.state(),
+                last_error: row.last_error.clone(),
+                due_at: row.due_at.filter(|_| is_waiting),
+                waiting_count: 0,
+            }),
+            None => {}
+        }
+    }
+    blocked.into_iter().filter(|known| known.waiting_count > 0).take(limit).collect()
 }
 
 fn overview(outbox: &Outbox, now: SystemTime) -> Overview {

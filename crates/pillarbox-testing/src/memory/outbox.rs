@@ -5,13 +5,15 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, SystemTime};
 
 use pillarbox_core::lease::{Claim, Held, Lease};
+use pillarbox_core::order::REASON_PARKED;
 use pillarbox_core::outbox::{REASON_EXPIRED, REASON_LEASES_LOST};
 use pillarbox_core::retention::Retention;
 use pillarbox_core::retry::RetryPolicy;
 use pillarbox_core::store::{Claimed, Enqueue, Enqueued, Placement, Reap, Reaped, Settlement};
-use pillarbox_core::{AttemptEnd, MessageId, OwnerToken, Verdict, WorkId, decide};
+use pillarbox_core::{AfterDead, AttemptEnd, MessageId, OwnerToken, Verdict, WorkId, decide};
 
 use super::locks::{Holder, Lock, Locks};
+use super::order::Lanes;
 use super::row::{Place, Row, increased};
 
 /// The tables of one outbox.
@@ -69,17 +71,8 @@ impl Outbox {
 
     pub(super) fn claim(&mut self, claim: Claim, lost_leases_max: u32, now: SystemTime) -> Vec<Claimed> {
         let limit = claim.limit() as usize;
-        let mut waited: Vec<(SystemTime, WorkId)> = self
-            .rows
-            .values()
-            .filter_map(|row| match row.place {
-                Place::Waiting { wake_at } if row.is_due(now) && !row.is_expired(now) => Some((wake_at, row.id)),
-                _ => None,
-            })
-            .collect();
-        waited.sort_unstable();
-        waited.truncate(limit);
-        let is_ready = |row: &&Row| {
+        let mut claimed = self.lease(Lanes::new(&self.rows, claim.order(), now).woken(limit), claim, now);
+        let is_ready = |row: &Row| {
             row.is_due(now)
                 && !row.is_expired(now)
                 && self.locks.holder(row.id).is_none()
@@ -89,11 +82,13 @@ impl Outbox {
                     _ => false,
                 }
         };
-        let ready = self.rows.values().filter(is_ready).map(|row| row.id).take(limit - waited.len());
-        let mut ids: Vec<WorkId> = ready.collect();
-        ids.extend(waited.into_iter().map(|(_, id)| id));
-        ids.sort_unstable();
+        let ready = Lanes::new(&self.rows, claim.order(), now).live(limit - claimed.len(), is_ready);
+        claimed.extend(self.lease(ready, claim, now));
+        claimed.sort_unstable_by_key(|claimed| claimed.held.work_id);
+        claimed
+    }
 
+    fn lease(&mut self, ids: Vec<WorkId>, claim: Claim, now: SystemTime) -> Vec<Claimed> {
         let mut claimed = Vec::new();
         for id in ids {
             if let Some(row) = self.rows.get_mut(&id) {
@@ -168,20 +163,38 @@ impl Outbox {
                 .rows
                 .values()
                 .filter_map(|row| match row.place {
-                    Place::Waiting { wake_at } if row.is_expired(now) => Some((wake_at, row.id)),
+                    Place::Waiting { wake_at, .. } if row.is_expired(now) => Some((wake_at, row.id)),
                     _ => None,
                 })
                 .collect();
             overdue.sort_unstable();
             ids.extend(overdue.into_iter().take(window).map(|(_, id)| id));
         }
+        let parked: HashSet<WorkId> =
+            if reap.after_dead == AfterDead::Park { self.behind_dead() } else { HashSet::new() };
         for id in ids {
             let is_free = self.locks.holder(id).is_none();
             if let Some(row) = self.rows.get_mut(&id).filter(|row| is_free && !row.is_held(now)) {
-                reap_row(row, lost_leases_max, now, &mut reaped);
+                reap_row(row, lost_leases_max, parked.contains(&id), now, &mut reaped);
             }
         }
         reaped
+    }
+
+    /// Rows of keys that have an earlier dead one.
+    fn behind_dead(&self) -> HashSet<WorkId> {
+        let mut keys = HashSet::new();
+        let mut behind = HashSet::new();
+        for row in self.rows.values() {
+            let Some(key) = row.message.get_key() else { continue };
+            if keys.contains(key) {
+                behind.insert(row.id);
+            }
+            if let Place::Dead { .. } = row.place {
+                keys.insert(key);
+            }
+        }
+        behind
     }
 
     pub(super) fn purge(&mut self, limit: u32, keep: Duration, now: SystemTime) -> u64 {
@@ -236,7 +249,7 @@ impl Outbox {
 }
 
 /// Puts right a row that nobody holds.
-fn reap_row(row: &mut Row, lost_leases_max: u32, now: SystemTime, reaped: &mut Reaped) {
+fn reap_row(row: &mut Row, lost_leases_max: u32, is_parked: bool, now: SystemTime, reaped: &mut Reaped) {
     let had_owner = matches!(row.place, Place::Leased { .. });
     let is_last = had_owner && is_last_lease(row, lost_leases_max);
     if had_owner {
@@ -250,11 +263,15 @@ fn reap_row(row: &mut Row, lost_leases_max: u32, now: SystemTime, reaped: &mut R
         row.last_error = Some(REASON_LEASES_LOST.into());
         row.place = Place::Dead { settled_at: now, settled_by: None };
         reaped.lost += 1;
+    } else if is_parked && row.is_live() {
+        row.last_error = Some(REASON_PARKED.into());
+        row.place = Place::Dead { settled_at: now, settled_by: None };
+        reaped.parked += 1;
     } else if had_owner {
         row.place = Place::Free;
         reaped.released += 1;
     } else if row.is_live() && !row.is_due(now) {
-        row.place = Place::Waiting { wake_at: row.wake_at() };
+        row.place = Place::Waiting { wake_at: row.wake_at(), given_back_by: None };
     }
 }
 

@@ -9,7 +9,7 @@ use pillarbox_core::message::{When, truncated};
 use pillarbox_core::parts::{Parts, write_aggregate_type, write_headers};
 use pillarbox_core::retention::Retention;
 use pillarbox_core::store::{Claimed, Undecodable};
-use pillarbox_core::{Fence, Message, OwnerToken, State, Verdict, WorkId};
+use pillarbox_core::{AfterDead, Fence, Message, OwnerToken, State, Verdict, WorkId};
 
 /// Counters are 32-bit and signed in every database; they stop here.
 pub(super) const COUNT_MAX: u32 = i32::MAX.unsigned_abs();
@@ -35,7 +35,7 @@ pub(super) struct Row {
 pub(super) enum Place {
     Free,
     Leased { owner: OwnerToken, fence: Fence, locked_until: SystemTime },
-    Waiting { wake_at: SystemTime },
+    Waiting { wake_at: SystemTime, given_back_by: Option<OwnerToken> },
     Done { settled_at: SystemTime, settled_by: OwnerToken, is_receipt: bool },
     Dead { settled_at: SystemTime, settled_by: Option<OwnerToken> },
 }
@@ -60,7 +60,7 @@ impl Row {
             place: Place::Free,
         };
         if !row.is_due(now) {
-            row.place = Place::Waiting { wake_at: row.wake_at() };
+            row.place = Place::Waiting { wake_at: row.wake_at(), given_back_by: None };
         } else if let Some(lease) = lease
             && !row.is_expired(now)
         {
@@ -102,23 +102,23 @@ impl Row {
                 }
             },
             Verdict::Fail { .. } => self.place = Place::Dead { settled_at: now, settled_by: Some(owner) },
-            Verdict::Abandon { .. } => self.give_back(verdict.delay(), now),
+            Verdict::Abandon { .. } => self.give_back(owner, verdict.delay(), now),
             Verdict::Release { .. } => {
                 self.attempts = self.attempts.saturating_sub(1);
-                self.give_back(verdict.delay(), now);
+                self.give_back(owner, verdict.delay(), now);
             }
         }
         true
     }
 
     /// Makes the row pending again, now or after the delay.
-    pub(super) fn give_back(&mut self, delay: Duration, now: SystemTime) {
+    fn give_back(&mut self, owner: OwnerToken, delay: Duration, now: SystemTime) {
         if delay.is_zero() {
             self.due_at = None;
             self.place = Place::Free;
         } else {
             self.due_at = Some(truncated(now + delay));
-            self.place = Place::Waiting { wake_at: self.wake_at() };
+            self.place = Place::Waiting { wake_at: self.wake_at(), given_back_by: Some(owner) };
         }
     }
 
@@ -131,6 +131,15 @@ impl Row {
             .priority(self.message.get_priority());
         self.headers = None;
         self.last_error = None;
+    }
+
+    /// Whether a row on the shelf stands in the way of later ones of its key.
+    pub(super) fn holds_back(&self, after_dead: AfterDead) -> bool {
+        match self.place {
+            Place::Waiting { given_back_by, .. } => given_back_by.is_some(),
+            Place::Dead { .. } => after_dead.holds_back(),
+            _ => false,
+        }
     }
 
     pub(super) fn is_live(&self) -> bool {
@@ -197,7 +206,8 @@ impl Row {
             message: self.read(),
         };
         match self.place {
-            Place::Free | Place::Waiting { .. } => {}
+            Place::Free => {}
+            Place::Waiting { given_back_by, .. } => stored.settled_by = given_back_by,
             Place::Leased { owner, locked_until, .. } => {
                 stored.owner = Some(owner);
                 stored.locked_until = Some(locked_until);

@@ -121,7 +121,7 @@ pub async fn a_reap_goes_window_by_window<H: Harness>() {
     let rows = enqueue(h.store(), &messages(5)).await;
     claim(h.store(), OwnerToken::new(), 4).await;
     h.advance(LEASE).await;
-    let mut reap = Reap { after: None, window: 2 };
+    let mut reap = Reap { window: 2, ..Reap::default() };
     let mut seen = Vec::new();
     loop {
         let reaped = h.store().reap(reap).await.expect("a reap succeeds");
@@ -139,6 +139,6 @@ pub async fn a_reap_goes_window_by_window<H: Harness>() {
 pub async fn a_reap_needs_a_window<H: Harness>() {
     let h = start::<H>().await;
     for window in [0, Reap::WINDOW_MAX + 1] {
-        assert_eq!(refused_fields(h.store().reap(Reap { after: None, window }).await), ["window"]);
+        assert_eq!(refused_fields(h.store().reap(Reap { window, ..Reap::default() }).await), ["window"]);
     }
 }

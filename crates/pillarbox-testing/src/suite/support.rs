@@ -6,7 +6,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use pillarbox_core::admin::Counts;
-pub(super) use pillarbox_core::admin::{Filter, ListQuery, MessageName, OutboxAdmin, StoredMessage};
+pub(super) use pillarbox_core::admin::{BlockedKey, Filter, ListQuery, MessageName, OutboxAdmin, StoredMessage};
 pub(super) use pillarbox_core::inbox::{
     ContentHash, InboxOptions, InboxRecord, Mark, Received, Reception, Registered, Sighting,
 };
@@ -14,10 +14,11 @@ pub(super) use pillarbox_core::instance::{Instance, InstanceRecord, InstanceStor
 pub(super) use pillarbox_core::lease::{Claim, Held, Lease};
 pub(super) use pillarbox_core::retention::{PurgeLimit, Retention};
 pub(super) use pillarbox_core::store::{Claimed, Enqueue, Placement, Reap, Reaped, Settlement, StoreOptions};
-pub(super) use pillarbox_core::{ConsumeIn, InboxState, InboxStore, Incoming, Receipt, WithInbox};
 pub(super) use pillarbox_core::{
-    Fence, Message, MessageId, OutboxStore, OwnerToken, SchemaAdmin, Settled, State, StoreError, Verdict, WorkId,
+    AfterDead, Fence, Message, MessageId, OutboxStore, OwnerToken, SchemaAdmin, Settled, State, StoreError, Verdict,
+    WorkId,
 };
+pub(super) use pillarbox_core::{ConsumeIn, InboxState, InboxStore, Incoming, Receipt, WithInbox};
 
 use pillarbox_core::{StoreTransaction, Transactional};
 
@@ -205,7 +206,7 @@ pub(super) async fn counts(store: &(impl OutboxAdmin + ?Sized)) -> Counts {
 }
 
 pub(super) async fn reap_all(store: &(impl OutboxStore + ?Sized)) -> Reaped {
-    store.reap_all().await.expect("a reap succeeds")
+    store.reap_all(AfterDead::default()).await.expect("a reap succeeds")
 }
 
 pub(super) async fn purge(store: &(impl OutboxStore + ?Sized)) -> u64 {

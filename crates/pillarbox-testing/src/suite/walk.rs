@@ -157,7 +157,12 @@ impl<'a, H: Harness> Walk<'a, H> {
         let claim = self.next_claim(owner);
         let model = self.model.claim(claim).await.expect("the reference claims");
         let backend = self.backend.claim(claim).await.expect("the backend claims");
-        let what = format!("claim {} for owner {owner}, lease {:?}", claim.limit(), claim.lease().duration());
+        let what = format!(
+            "claim {} for owner {owner}, lease {:?}, {:?}",
+            claim.limit(),
+            claim.lease().duration(),
+            claim.order()
+        );
         self.compare(&what, self.claimed(&model, Side::Model), self.claimed(&backend, Side::Backend));
         self.hand_out(owner, &model, &backend);
     }
@@ -179,7 +184,12 @@ impl<'a, H: Harness> Walk<'a, H> {
         let claim = self.next_claim(owner);
         let model = self.model.exchange(&on(Side::Model, &asked), claim).await.expect("the reference exchanges");
         let backend = self.backend.exchange(&on(Side::Backend, &asked), claim).await.expect("the backend exchanges");
-        let what = format!("exchange by owner {owner}: {}, claim {}", self.verdicts(&asked), claim.limit());
+        let what = format!(
+            "exchange by owner {owner}: {}, claim {} {:?}",
+            self.verdicts(&asked),
+            claim.limit(),
+            claim.order()
+        );
         let seen = (model.settled, self.claimed(&model.claimed, Side::Model));
         self.compare(&what, seen, (backend.settled, self.claimed(&backend.claimed, Side::Backend)));
         self.hand_out(owner, &model.claimed, &backend.claimed);
@@ -203,14 +213,16 @@ impl<'a, H: Harness> Walk<'a, H> {
             (drawn..=max).find(|label| self.rows.contains_key(label)).unwrap_or(max)
         });
         let after = label.map(|label| self.rows[&label]);
-        let model = self.model.reap(Reap { after: after.map(|rows| rows.model), window }).await;
-        let backend = self.backend.reap(Reap { after: after.map(|rows| rows.backend), window }).await;
+        let after_dead = self.after_dead();
+        let model = self.model.reap(Reap { after: after.map(|rows| rows.model), window, after_dead }).await;
+        let backend = self.backend.reap(Reap { after: after.map(|rows| rows.backend), window, after_dead }).await;
         let show = |reaped: Reaped, side| {
-            (reaped.released, reaped.lost, reaped.expired, reaped.next.map(|row| self.label(side, row)))
+            let next = reaped.next.map(|row| self.label(side, row));
+            (reaped.released, reaped.lost, reaped.expired, reaped.parked, next)
         };
         let model = show(model.expect("the reference reaps"), Side::Model);
         let backend = show(backend.expect("the backend reaps"), Side::Backend);
-        self.compare(&format!("reap {window} rows after m{label:?}"), model, backend);
+        self.compare(&format!("reap {window} rows after m{label:?}, {after_dead:?}"), model, backend);
     }
 
     async fn purge(&mut self) {
@@ -255,6 +267,22 @@ impl<'a, H: Harness> Walk<'a, H> {
 
     /// Compares everything that an operator can see.
     async fn look(&mut self) {
+        let model = self.model.blocked_keys(100).await.expect("the reference lists keys");
+        let backend = self.backend.blocked_keys(100).await.expect("the backend lists keys");
+        let show = |keys: Vec<BlockedKey>, side| {
+            let show = |key: BlockedKey| {
+                (
+                    key.key,
+                    self.label(side, key.head),
+                    key.state,
+                    key.last_error,
+                    key.due_at.is_some(),
+                    key.waiting_count,
+                )
+            };
+            keys.into_iter().map(show).collect::<Vec<_>>()
+        };
+        self.compare("blocked keys", show(model, Side::Model), show(backend, Side::Backend));
         for state in State::ALL {
             let model = list(&self.model, state, Filter::all()).await;
             let backend = list(&self.backend, state, Filter::all()).await;

@@ -23,6 +23,8 @@ macro_rules! on_every_backend {
     };
 }
 
+#[cfg(all(feature = "postgres", feature = "mysql"))]
+mod fleet;
 mod halting;
 mod intake;
 mod transactional;

@@ -49,6 +49,11 @@ impl Worker {
         panic!("the process ended before `{beginning}`: {others:#?}");
     }
 
+    #[cfg(all(feature = "postgres", feature = "mysql"))]
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// SIGKILL: nothing of it runs any more when this returns.
     pub(crate) fn kill(mut self) -> ExitStatus {
         self.child.kill().unwrap();

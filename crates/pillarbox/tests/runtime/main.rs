@@ -12,6 +12,7 @@ mod inline;
 mod instances;
 mod intake;
 mod leases;
+mod order;
 mod outage;
 mod pauses;
 mod poller;

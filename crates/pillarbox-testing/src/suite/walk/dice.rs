@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use pillarbox_core::{AfterDead, Order};
 use rand::RngExt as _;
 use rand::seq::IndexedRandom as _;
 
@@ -26,7 +27,10 @@ impl<H: Harness> Walk<'_, H> {
         let mut batch = Vec::new();
         for _ in 0..count {
             let topic = ["a", "A", "a "].choose(&mut self.rng).copied().unwrap_or("a");
-            let message = Message::new(topic, "payload").header("h", "v");
+            let mut message = Message::new(topic, "payload").header("h", "v");
+            if let Some(key) = [None, None, Some("k"), Some("K")].choose(&mut self.rng).copied().flatten() {
+                message = message.key(key);
+            }
             batch.push(match kind {
                 0 => message.delay(self.delay()),
                 1 => message.expires_in(self.span()),
@@ -44,7 +48,13 @@ impl<H: Harness> Walk<'_, H> {
     pub(super) fn next_claim(&mut self, owner: usize) -> Claim {
         let limit = self.rng.random_range(1..=5);
         let lease = if self.rng.random_bool(0.7) { LEASE } else { HOUR };
-        Claim::new(self.owners[owner], lease, limit).expect("a legal claim")
+        let order = Order { after_dead: self.after_dead(), in_sequence: false };
+        Claim::new(self.owners[owner], lease, limit).expect("a legal claim").in_order(order)
+    }
+
+    pub(super) fn after_dead(&mut self) -> AfterDead {
+        use AfterDead::{Block, Park, Skip};
+        [Block, Skip, Skip, Park].choose(&mut self.rng).copied().unwrap_or_default()
     }
 
     /// Mostly what the owner got last; sometimes what is stale, another's, named twice or under a wrong fence.

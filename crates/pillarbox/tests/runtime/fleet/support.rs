@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use pillarbox::admin::{Filter, ListQuery, MessageName, Overview, Page, StoredMessage};
+use pillarbox::admin::{BlockedKey, Filter, ListQuery, MessageName, Overview, Page, StoredMessage};
 use pillarbox::inbox::InboxOptions;
 use pillarbox::prelude::*;
 use pillarbox::schema::SchemaStatus;
@@ -140,5 +140,9 @@ impl OutboxAdmin for Watched {
 
     async fn delete(&self, filter: &Filter, limit: u32) -> Result<u64, StoreError> {
         self.memory.delete(filter, limit).await
+    }
+
+    async fn blocked_keys(&self, limit: u32) -> Result<Vec<BlockedKey>, StoreError> {
+        self.memory.blocked_keys(limit).await
     }
 }
