@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+mod blocked;
 mod dead;
 mod demo;
 mod inbox;
@@ -22,6 +23,8 @@ pub(crate) enum Command {
     /// List, replay or delete messages that were given up, of the outbox or of the inbox
     #[command(subcommand)]
     Dead(dead::Command),
+    /// List keys whose messages wait behind one that is dead or waits for its next attempt
+    Blocked(blocked::Options),
     /// Look at what came in: one message, or those that came again with another content
     #[command(subcommand)]
     Inbox(inbox::Command),
@@ -40,6 +43,7 @@ impl Command {
             Self::Status(options) => status::run(options).await,
             Self::Dead(command) => dead::run(command).await,
             Self::Inbox(command) => inbox::run(command).await,
+            Self::Blocked(options) => blocked::run(options).await,
             Self::Instances(options) => instances::run(options).await,
             Self::DemoWorker(options) => demo::work(options).await,
         }

@@ -309,6 +309,10 @@ macro_rules! conformance {
                 a_dead_message_stops_a_sequence,
                 blocked_keys_are_listed,
             }
+            order_races {
+                many_workers_keep_the_order_of_every_key,
+                a_held_key_does_not_fill_the_claims_of_others,
+            }
             owned {
                 owned_messages_are_stored_like_others,
                 owned_messages_can_be_born_leased,

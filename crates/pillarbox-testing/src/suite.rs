@@ -28,6 +28,7 @@ pub mod isolation;
 pub mod lease;
 pub mod limits;
 pub mod order;
+pub mod order_races;
 pub mod owned;
 pub mod races;
 pub mod reap;

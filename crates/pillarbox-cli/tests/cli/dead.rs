@@ -109,3 +109,36 @@ fn senseless_filters_are_wrong_use() {
     assert_eq!(code(&output), 2);
     assert!(String::from_utf8_lossy(&output.stderr).contains("such as 15m"));
 }
+
+/// H33, H62: which keys wait, behind what, and how many messages.
+#[tokio::test]
+async fn blocked_keys_are_listed_with_what_they_wait_for() {
+    let (_directory, url) = fresh();
+    let keyed = |key: &str| Message::new("order.created", "canary").key(key);
+    let store = store_with(&url, &[keyed("c\x1b[2J"), keyed("d")]).await;
+    let text = |more: &[&str]| {
+        let output = pillarbox(&[&["blocked", "--url", &url], more].concat());
+        assert_eq!(code(&output), 0, "{}", String::from_utf8_lossy(&output.stderr));
+        stdout(&output).to_owned()
+    };
+    assert_eq!(text(&[]), "no key is blocked\n");
+    let (owner, claimed) = claim_all(&store, Duration::from_secs(600)).await;
+    let poison = pillarbox::Verdict::Fail { reason: "poison".into() };
+    let later = pillarbox::Verdict::Abandon { delay: Duration::from_secs(3600), reason: "away".into() };
+    let settlements = claimed.iter().zip([poison, later]).map(|(one, verdict)| Settlement { held: one.held, verdict });
+    store.settle(owner, &settlements.collect::<Vec<_>>()).await.unwrap();
+    for key in ["c\x1b[2J", "c\x1b[2J", "d"] {
+        store.enqueue(Enqueue::pending(&[keyed(key)])).await.unwrap();
+    }
+    let listed = text(&[]);
+    let lines: Vec<_> = listed.lines().collect();
+    assert_eq!(lines.len(), 3, "{listed}");
+    assert!(
+        lines[1].starts_with("c\\u{1b}[2J") && lines[1].contains("is dead") && lines[1].ends_with("poison"),
+        "{listed}"
+    );
+    assert!(lines[2].starts_with('d') && lines[2].contains("is tried again in"), "{listed}");
+    let json: Value = serde_json::from_str(&text(&["--json", "--limit", "1"])).unwrap();
+    assert_eq!((&json["keys"][0]["waiting"], &json["keys"][0]["state"]), (&2.into(), &"dead".into()));
+    assert_eq!(json["keys"].as_array().unwrap().len(), 1);
+}

@@ -1,12 +1,10 @@
 //! Order by key on MySQL and MariaDB: claims that overlap, and what they read.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pillarbox_core::lease::Claim;
-use pillarbox_core::store::{Claimed, Enqueue, EnqueueIn as _, Settlement, StoreOptions};
-use pillarbox_core::{Message, OutboxAdmin as _, OutboxStore as _, OwnerToken, Settled, Verdict};
+use pillarbox_core::store::{Enqueue, EnqueueIn as _, Settlement, StoreOptions};
+use pillarbox_core::{Message, OutboxAdmin as _, OutboxStore as _, OwnerToken, Verdict};
 use pillarbox_testing::Harness as _;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, MySqlConnection, Row as _};
 
@@ -100,16 +98,6 @@ async fn a_message_that_wakes_is_not_joined_by_another_of_its_key() {
     slow.execute("ROLLBACK").await.unwrap();
 }
 
-/// A key whose messages are all held back does not hold up the messages of others. H34.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_held_key_does_not_fill_the_claims_of_others() {
-    let h = start().await;
-    enqueue(&h, "a1 a2 a3 a4 a5 a6 b1").await;
-    h.run("UPDATE {t} SET owner_token = x'01', fence = 7, locked_until = UTC_TIMESTAMP(6) + INTERVAL 1 HOUR WHERE topic = 'a6'")
-        .await;
-    assert_eq!(claimed(&h, 3).await, "b1");
-}
-
 /// H33: listing again on the same connections gives the same answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn blocked_keys_are_listed_again_and_again() {
@@ -121,94 +109,6 @@ async fn blocked_keys_are_listed_again_and_again() {
     h.store().settle(owner, &[Settlement { held, verdict }]).await.unwrap();
     for _ in 0..20 {
         assert_eq!(h.store().blocked_keys(10).await.unwrap().len(), 1);
-    }
-}
-
-/// Who is at which key, and what comes next there.
-#[derive(Default)]
-struct Watch {
-    keys: HashMap<String, (Option<OwnerToken>, usize)>,
-}
-
-impl Watch {
-    fn taken(&mut self, owner: OwnerToken, claimed: &[Claimed]) {
-        for one in claimed {
-            let message = one.message.as_ref().unwrap();
-            let (holder, _) = self.keys.entry(message.get_key().unwrap().into()).or_default();
-            assert!(holder.is_none_or(|holder| holder == owner), "{} is handled by two", message.topic());
-            *holder = Some(owner);
-        }
-    }
-
-    /// Verdicts for a run: some messages fail, and what comes after them is given back.
-    fn settled(&mut self, claimed: &[Claimed], round: usize) -> Vec<Settlement> {
-        let mut stopped: HashMap<&str, bool> = HashMap::new();
-        let mut settlements = Vec::new();
-        for (at, one) in claimed.iter().enumerate() {
-            let message = one.message.as_ref().unwrap();
-            let key = message.get_key().unwrap();
-            let (holder, next) = self.keys.get_mut(key).unwrap();
-            let stopped = stopped.entry(key).or_default();
-            let verdict = if *stopped {
-                Verdict::Release { delay: Duration::ZERO }
-            } else if (round + at).is_multiple_of(5) {
-                *stopped = true;
-                Verdict::Abandon { delay: Duration::from_micros((round as u64 % 3) * 500), reason: String::new() }
-            } else {
-                let number = message.topic().parse::<usize>().unwrap();
-                assert_eq!(number, *next, "key {key} goes in order");
-                *next += 1;
-                Verdict::Ack
-            };
-            *holder = None;
-            settlements.push(Settlement { held: one.held, verdict });
-        }
-        settlements
-    }
-}
-
-/// H34, WRK-07, H8: many workers, of whom some fail, handle each key one at a time and in order, beside producers.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_workers_keep_the_order_of_every_key() {
-    const KEYS: usize = 6;
-    const PER_KEY: usize = 40;
-    let h = Arc::new(start().await);
-    let producers: Vec<_> = (0..KEYS)
-        .map(|key| {
-            let h = Arc::clone(&h);
-            tokio::spawn(async move {
-                for first in (0..PER_KEY).step_by(4) {
-                    let batch: Vec<_> =
-                        (first..first + 4).map(|n| Message::new(n.to_string(), "").key(key.to_string())).collect();
-                    h.store().enqueue(Enqueue::pending(&batch)).await.unwrap();
-                }
-            })
-        })
-        .collect();
-    let watch = Arc::new(Mutex::new(Watch::default()));
-    let workers: Vec<_> = (0..8_usize)
-        .map(|number| {
-            let (h, watch) = (Arc::clone(&h), Arc::clone(&watch));
-            tokio::spawn(async move {
-                let (owner, mut held, mut round) = (OwnerToken::new(), Vec::new(), number);
-                loop {
-                    let exchanged = h.store().exchange(&held, claim(owner, 7)).await.unwrap();
-                    assert!(exchanged.settled.iter().all(|settled| *settled == Settled::Applied));
-                    round += 1;
-                    watch.lock().unwrap().taken(owner, &exchanged.claimed);
-                    tokio::task::yield_now().await;
-                    let mut watch = watch.lock().unwrap();
-                    held = watch.settled(&exchanged.claimed, round);
-                    let done_count: usize = watch.keys.values().map(|(_, next)| next).sum();
-                    if held.is_empty() && done_count == KEYS * PER_KEY {
-                        return;
-                    }
-                }
-            })
-        })
-        .collect();
-    for task in producers.into_iter().chain(workers) {
-        task.await.unwrap();
     }
 }
 
