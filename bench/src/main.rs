@@ -5,6 +5,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program that prints its result")]
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot go on should stop loudly")]
 
+mod fleet;
 mod inbox;
 mod mysql;
 mod order;
@@ -57,6 +58,8 @@ enum What {
     Inbox,
     /// Messages with keys beside messages without.
     Order,
+    /// One busy store among many, and what idle ones cost.
+    Fleet,
     /// The other process of a measurement across processes; started by it.
     #[value(hide = true)]
     Worker,
@@ -78,6 +81,7 @@ async fn main() {
     match arguments.what {
         What::Worker => return runtime::work().await,
         What::Inbox => inbox::measure(scale, wanted, &mut report).await,
+        What::Fleet => fleet::measure(scale, &mut report).await,
         What::Order => order::measure(scale, wanted, &mut report).await,
         What::Runtime => runtime::measure(scale, wanted, &mut report).await,
         What::Store => {
