@@ -189,9 +189,11 @@ async fn begin(inner: &Inner) -> Result<Open, StoreError> {
             Err(error) if is_busy(&error) && Instant::now() < patience => {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
-            Err(sqlx::Error::InvalidSavePointStatement) if spoiled < POOL_MAX => {
+            Err(sqlx::Error::InvalidSavePointStatement) if spoiled < SPOILED_MAX => {
                 spoiled += 1;
-                close_spoiled(inner.pool()).await?;
+                close_spoiled(inner.pool());
+                // The one that was just met returns to the pool by a task of the driver's.
+                tokio::task::yield_now().await;
             }
             begun => return Ok(Open { tx: begun.map_err(store_error)?, turn }),
         }
@@ -228,13 +230,18 @@ fn rolled_back_before() -> StoreError {
     )
 }
 
-/// Closes a connection on which the driver counts a transaction that is no more: SQLite rolled it back when its commit failed.
-async fn close_spoiled(pool: &SqlitePool) -> Result<(), StoreError> {
-    let mut connection = pool.acquire().await.map_err(store_error)?;
-    if connection.is_in_transaction() {
-        connection.close_on_drop();
+/// Spoiled connections that a begin passes over: more than there are, because one may be met again before it is closed.
+const SPOILED_MAX: u32 = POOL_MAX * 8;
+
+/// Closes idle connections on which the driver counts a transaction that is no more: SQLite rolled it back when its commit
+/// failed.
+fn close_spoiled(pool: &SqlitePool) {
+    let mut idle: Vec<_> = std::iter::from_fn(|| pool.try_acquire()).collect();
+    for connection in &mut idle {
+        if connection.is_in_transaction() {
+            connection.close_on_drop();
+        }
     }
-    Ok(())
 }
 
 /// Runs to the end, also when the caller loses interest.
