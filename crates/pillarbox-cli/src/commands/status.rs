@@ -17,13 +17,32 @@ pub(crate) struct Options {
     /// Print one line of JSON.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    thresholds: Thresholds,
+}
+
+/// Above what a queue needs attention. Dead messages are critical always.
+#[derive(Args, Clone, Copy)]
+struct Thresholds {
+    /// Warn when more messages wait than this.
+    #[arg(long, value_name = "COUNT", default_value_t = 1_000)]
+    pending_warning: u64,
+    /// Critical when more messages wait than this.
+    #[arg(long, value_name = "COUNT", default_value_t = 10_000)]
+    pending_critical: u64,
+    /// Warn when a message that is due has waited longer than this.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    oldest_warning: u64,
+    /// Critical when a message that is due has waited longer than this.
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    oldest_critical: u64,
 }
 
 pub(crate) async fn run(options: Options) -> Result<Exit, Failure> {
     let opened = options.store.open().await?;
-    let outbox = Status::of(&opened.address, opened.store.id(), &*opened.store).await?;
+    let outbox = Status::of(&opened.address, opened.store.id(), &*opened.store, options.thresholds).await?;
     let inbox = match opened.inbox().await? {
-        Some(inbox) => Some(Status::of_inbox(&opened.address, &*inbox).await?),
+        Some(inbox) => Some(Status::of_inbox(&opened.address, &*inbox, options.thresholds).await?),
         None => None,
     };
     let text = if options.json {
@@ -50,14 +69,19 @@ struct Status {
 }
 
 impl Status {
-    async fn of(address: &Address, id: &StoreId, admin: &dyn OutboxAdmin) -> Result<Self, Failure> {
+    async fn of(
+        address: &Address,
+        id: &StoreId,
+        admin: &dyn OutboxAdmin,
+        thresholds: Thresholds,
+    ) -> Result<Self, Failure> {
         let overview = admin.overview().await.map_err(|error| address.failure(&error))?;
-        let health = Health::of(&overview);
+        let health = Health::of(&overview, thresholds);
         Ok(Self { id: id.clone(), overview, mismatch_count: None, health })
     }
 
-    async fn of_inbox(address: &Address, inbox: &dyn AnyInbox) -> Result<Self, Failure> {
-        let queue = Self::of(address, inbox.id(), &*inbox.admin()).await?;
+    async fn of_inbox(address: &Address, inbox: &dyn AnyInbox, thresholds: Thresholds) -> Result<Self, Failure> {
+        let queue = Self::of(address, inbox.id(), &*inbox.admin(), thresholds).await?;
         let mismatches = inbox.mismatches(None, RECORDS_MAX).await.map_err(|error| address.failure(&error))?;
         Ok(Self { mismatch_count: Some(mismatches.len()), ..queue })
     }
@@ -72,13 +96,18 @@ enum Health {
 }
 
 impl Health {
-    fn of(overview: &Overview) -> Self {
-        if overview.total().dead > 0 {
-            return Self::Critical("dead > 0".into());
-        }
-        match overview.expired_lease_count {
-            0 => Self::Fine,
-            _ => Self::Warning("leases ran out, and nobody has taken the messages over yet".into()),
+    fn of(overview: &Overview, thresholds: Thresholds) -> Self {
+        let (pending, oldest) = (overview.total().pending, overview.oldest_pending.unwrap_or_default().as_secs());
+        let many = |limit: u64| (pending > limit).then(|| format!("pending > {}", grouped(limit)));
+        let old = |limit: u64| (oldest > limit).then(|| format!("oldest > {limit} s"));
+        let dead = (overview.total().dead > 0).then(|| "dead > 0".to_owned());
+        let lost = || "leases ran out, and nobody has taken the messages over yet".to_owned();
+        let critical = dead.or_else(|| old(thresholds.oldest_critical)).or_else(|| many(thresholds.pending_critical));
+        let warning = old(thresholds.oldest_warning).or_else(|| many(thresholds.pending_warning));
+        match (critical, warning.or_else(|| (overview.expired_lease_count > 0).then(lost))) {
+            (Some(reason), _) => Self::Critical(reason),
+            (None, Some(reason)) => Self::Warning(reason),
+            (None, None) => Self::Fine,
         }
     }
 
@@ -201,11 +230,33 @@ mod tests {
         }
     }
 
+    const THRESHOLDS: Thresholds =
+        Thresholds { pending_warning: 1_500, pending_critical: 10_000, oldest_warning: 60, oldest_critical: 600 };
+
     #[test]
     fn dead_messages_are_critical_and_lost_leases_a_warning() {
         let table = [((0, 0), Exit::Fine), ((0, 1), Exit::Warning), ((1, 0), Exit::Critical), ((1, 1), Exit::Critical)];
         for ((dead, expired), exit) in table {
-            assert_eq!(Health::of(&overview(dead, expired)).exit(), exit, "dead {dead}, expired {expired}");
+            let health = Health::of(&overview(dead, expired), THRESHOLDS);
+            assert_eq!(health.exit(), exit, "dead {dead}, expired {expired}");
+        }
+    }
+
+    /// WRK-08.
+    #[test]
+    fn many_and_old_messages_need_attention() {
+        let table = [
+            (1_500, 60, Health::Fine),
+            (1_501, 60, Health::Warning("pending > 1,500".into())),
+            (0, 61, Health::Warning("oldest > 60 s".into())),
+            (10_001, 0, Health::Critical("pending > 10,000".into())),
+            (10_001, 601, Health::Critical("oldest > 600 s".into())),
+        ];
+        for (pending, oldest, expected) in table {
+            let mut overview = overview(0, 0);
+            overview.topics[0].counts.pending = pending;
+            overview.oldest_pending = Some(Duration::from_secs(oldest));
+            assert_eq!(Health::of(&overview, THRESHOLDS), expected, "{pending} pending, oldest {oldest} s");
         }
     }
 
@@ -222,7 +273,7 @@ mod tests {
     #[test]
     fn the_text_is_aligned_and_harmless() {
         let overview = overview(40_112, 0);
-        let (id, health) = (StoreId::new("sqlite:shop.db").unwrap(), Health::of(&overview));
+        let (id, health) = (StoreId::new("sqlite:shop.db").unwrap(), Health::of(&overview, THRESHOLDS));
         let text = Status { id, overview, mismatch_count: None, health }.as_text(Paint::OFF);
         let expected = "\
 store sqlite:shop.db   pending 1,204 (oldest 2 s)   in flight 96   dead 40,112   ✗ critical: dead > 0

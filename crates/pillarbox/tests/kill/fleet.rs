@@ -139,7 +139,7 @@ impl Diary {
         self.write(&format!("begin {name} {number}"));
         tokio::task::yield_now().await;
         let dice = u32::try_from(key.len()).unwrap_or_default() + number * 7 + cx.attempt() * 3;
-        let fails = (dice + key.bytes().map(u32::from).sum::<u32>()) % 5 == 0;
+        let fails = (dice + key.bytes().map(u32::from).sum::<u32>()).is_multiple_of(5);
         self.write(&format!("{} {name} {number}", if fails { "fail" } else { "done" }));
         tally();
         if fails { Err(Failure::retry("one in five")) } else { Ok(()) }
@@ -147,6 +147,7 @@ impl Diary {
 }
 
 /// Says so on the error output now and then.
+#[expect(clippy::print_stderr, reason = "how a process talks to the test")]
 fn tally() {
     use std::sync::atomic::{AtomicUsize, Ordering};
     static COUNT: AtomicUsize = AtomicUsize::new(0);
