@@ -26,7 +26,7 @@ const KEYS: usize = 334;
 const LENGTH: usize = 4;
 
 /// Long enough that a busy machine does not let it run out; short enough to wait for after a kill.
-const LEASE: Duration = Duration::from_secs(3);
+const LEASE: Duration = Duration::from_secs(5);
 
 const PATIENCE: Duration = Duration::from_secs(240);
 
