@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::id::WorkId;
+use crate::partition::Served;
 
 /// The floor of one store handle.
 #[derive(Debug, Default)]
@@ -23,6 +24,7 @@ struct State {
     look_took: Duration,
     is_looking: bool,
     keyed_at: Option<Instant>,
+    served: Option<Served>,
 }
 
 /// How long after a message with a key was claimed a claim looks at everything more often.
@@ -48,6 +50,15 @@ impl Floor {
         }
         state.looked_at_everything = Some(now);
         0
+    }
+
+    /// Notes which partitions the next claim serves. Where these are others than before, their messages may lie below the floor.
+    pub fn serve(&self, served: Option<&Served>) {
+        let mut state = self.state();
+        if state.served.as_ref() != served {
+            state.served = served.cloned();
+            state.looked_at_everything = None;
+        }
     }
 
     /// Notes what a claim brought by `now`: the highest row, whether the batch was full, and whether any message has a key.
@@ -80,6 +91,7 @@ impl Floor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::partition::PartitionCount;
 
     const PACE: Duration = Duration::from_secs(2);
 
@@ -103,6 +115,17 @@ mod tests {
         floor.claimed(Instant::now(), row(50), true, false);
         assert_eq!(floor.start(now, Duration::ZERO), 0);
         assert_eq!(floor.start(now, Duration::ZERO), 0);
+    }
+
+    #[test]
+    fn other_partitions_are_looked_for_at_once() {
+        let (floor, now) = (Floor::default(), Instant::now());
+        let served = |wanted: u32| Served::only(PartitionCount::default(), |partition| partition.get() == wanted);
+        for (next, start) in [(None, 0), (None, 50), (Some(1), 0), (Some(1), 50), (Some(2), 0), (None, 0)] {
+            floor.serve(next.map(served).as_ref());
+            assert_eq!(floor.start(now, PACE), start, "{next:?}");
+            floor.claimed(now, row(50), true, false);
+        }
     }
 
     #[test]

@@ -72,7 +72,7 @@ pub use instance::{Instance, InstanceRecord, InstanceStore};
 pub use message::{Limits, Message, TypeName};
 pub use order::{AfterDead, Order};
 pub use outbox::{AttemptEnd, Settled, State, Verdict, decide};
-pub use partition::{Assignment, Partition, PartitionCount, assign, partition_of};
+pub use partition::{Assignment, Partition, PartitionCount, Served, assign, key_hash, partition_of};
 pub use problem::{Invalid, Problem};
 pub use routing::RoutingKey;
 pub use schema::SchemaAdmin;

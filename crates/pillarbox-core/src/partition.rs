@@ -65,12 +65,16 @@ impl fmt::Display for Partition {
     }
 }
 
-/// The partition of a key: FNV-1a with 64 bits over its UTF-8 bytes, the upper half folded onto the lower by exclusive or,
-/// modulo the count. Writers in other languages can do the same.
-pub fn partition_of(key: &str, count: PartitionCount) -> Partition {
+/// The hash of a key: FNV-1a with 64 bits over its UTF-8 bytes, the upper half folded onto the lower by exclusive or. Stores
+/// keep it beside the key; writers in other languages can do the same, or leave it out.
+pub fn key_hash(key: &str) -> u32 {
     let hash = fnv1a(key.as_bytes());
-    let folded = (hash ^ (hash >> 32)) & u64::from(u32::MAX);
-    Partition(u32::try_from(folded % u64::from(count.get())).unwrap_or_default())
+    u32::try_from((hash ^ (hash >> 32)) & u64::from(u32::MAX)).unwrap_or_default()
+}
+
+/// The partition of a key: its [hash](key_hash) modulo the count.
+pub fn partition_of(key: &str, count: PartitionCount) -> Partition {
+    Partition(key_hash(key) % count.get())
 }
 
 /// Which instance each partition belongs to.
@@ -130,6 +134,42 @@ impl fmt::Debug for Assignment {
             .field("count", &self.count)
             .field("instances", &self.instances)
             .finish_non_exhaustive()
+    }
+}
+
+/// From which partitions an instance claims messages with a key, a byte for each: 1 where it does. Cheap to clone.
+///
+/// A message whose key was stored without its hash belongs to partition 0.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Served(Arc<[u8]>);
+
+impl Served {
+    /// What an instance [serves](Assignment::serves): its own partitions, and any that nobody is known to own.
+    pub fn by(instance: InstanceId, assignment: &Assignment) -> Self {
+        Self::only(assignment.count(), |partition| assignment.serves(instance, partition))
+    }
+
+    /// Those partitions of which the answer is yes.
+    pub fn only(count: PartitionCount, serves: impl Fn(Partition) -> bool) -> Self {
+        Self(count.all().map(|partition| u8::from(serves(partition))).collect())
+    }
+
+    /// Whether messages are claimed whose key has this hash; none where it was stored without.
+    pub fn has(&self, key_hash: Option<u32>) -> bool {
+        let hash = usize::try_from(key_hash.unwrap_or_default()).unwrap_or_default();
+        hash.checked_rem(self.0.len()).and_then(|at| self.0.get(at)).is_none_or(|byte| *byte == 1)
+    }
+
+    /// The bytes, as stores pass them to the database; their number is that of the partitions.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Served {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let served = self.0.iter().filter(|byte| **byte == 1).count();
+        f.debug_struct("Served").field("partitions", &served).field("of", &self.0.len()).finish()
     }
 }
 

@@ -28,6 +28,7 @@ use crate::message::{Limits, Message};
 use crate::naming::Naming;
 use crate::order::AfterDead;
 use crate::outbox::{Settled, Verdict};
+use crate::partition::Served;
 use crate::problem::{Invalid, Problem};
 use crate::retention::{PurgeLimit, Retention};
 use crate::retry::LOST_LEASES_MAX;
@@ -74,6 +75,15 @@ pub trait OutboxStore: fmt::Debug + Send + Sync + 'static {
     /// - None ready: an empty answer, not an error.
     async fn claim(&self, claim: Claim) -> Result<Vec<Claimed>, StoreError>;
 
+    /// Like [`claim`](Self::claim), but of the messages with a key only those of the partitions that the caller serves.
+    ///
+    /// It says who should take what, and guards nothing: a store that knows no partitions brings everything. In sequence, where
+    /// all messages have one key, it changes nothing.
+    async fn claim_served(&self, claim: Claim, served: &Served) -> Result<Vec<Claimed>, StoreError> {
+        let _ = served;
+        self.claim(claim).await
+    }
+
     /// Like [`claim`](Self::claim), for callers who need no more than the leases.
     async fn claim_ids(&self, claim: Claim) -> Result<Vec<Held>, StoreError> {
         Ok(self.claim(claim).await?.iter().map(|claimed| claimed.held).collect())
@@ -95,6 +105,17 @@ pub trait OutboxStore: fmt::Debug + Send + Sync + 'static {
     /// Means the same as [`settle`](Self::settle) for the owner of the claim, followed by [`claim`](Self::claim), except
     /// that messages given back by this very call may be missing from its claim.
     async fn exchange(&self, settlements: &[Settlement], claim: Claim) -> Result<Exchanged, StoreError>;
+
+    /// Like [`exchange`](Self::exchange), with the claim of [`claim_served`](Self::claim_served).
+    async fn exchange_served(
+        &self,
+        settlements: &[Settlement],
+        claim: Claim,
+        served: &Served,
+    ) -> Result<Exchanged, StoreError> {
+        let _ = served;
+        self.exchange(settlements, claim).await
+    }
 
     /// Makes leases last for `lease` from the database's now. Guarded and answered like [`settle`](Self::settle).
     async fn renew(&self, owner: OwnerToken, held: &[Held], lease: Duration) -> Result<Vec<Settled>, StoreError>;

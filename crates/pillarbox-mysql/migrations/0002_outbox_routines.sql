@@ -34,7 +34,7 @@ CREATE PROCEDURE `pillarbox_outbox_enqueue_one`(
     p_message_key VARCHAR(255) CHARACTER SET utf8mb4, p_correlation_id VARCHAR(255) CHARACTER SET utf8mb4,
     p_causation_id VARCHAR(255) CHARACTER SET utf8mb4, p_content_type VARCHAR(255) CHARACTER SET utf8mb4,
     p_headers LONGTEXT CHARACTER SET utf8mb4, p_occurred_at BIGINT, p_due_at BIGINT, p_due_after BIGINT,
-    p_expires_at BIGINT, p_expires_after BIGINT, p_priority SMALLINT,
+    p_expires_at BIGINT, p_expires_after BIGINT, p_priority SMALLINT, p_key_hash BIGINT,
     p_owner BINARY(16), p_fence BIGINT, p_lease BIGINT)
     SQL SECURITY INVOKER
 BEGIN
@@ -56,11 +56,11 @@ BEGIN
     /*!80000 CALL `pillarbox_outbox_require_tx`(); */
     INSERT INTO `pillarbox_outbox` (`message_id`, `topic`, `payload`, `created_at`, `due_at`, `expires_at`, `attempts`,
         `priority`, `owner_token`, `locked_until`, `fence`, `message_type`, `aggregate_type`, `aggregate_id`, `tenant_id`,
-        `message_key`, `correlation_id`, `causation_id`, `content_type`, `headers`, `occurred_at`)
+        `message_key`, `key_hash`, `correlation_id`, `causation_id`, `content_type`, `headers`, `occurred_at`)
     VALUES (p_message_id, p_topic, p_payload, v_now, v_due, v_expires, v_leased,
         p_priority, IF(v_leased, p_owner, NULL), IF(v_leased, v_now + INTERVAL p_lease MICROSECOND, NULL), p_fence,
-        p_message_type, p_aggregate_type, p_aggregate_id, p_tenant_id, p_message_key, p_correlation_id, p_causation_id,
-        p_content_type, p_headers, TIMESTAMPADD(MICROSECOND, p_occurred_at, '1970-01-01'))
+        p_message_type, p_aggregate_type, p_aggregate_id, p_tenant_id, p_message_key, p_key_hash, p_correlation_id,
+        p_causation_id, p_content_type, p_headers, TIMESTAMPADD(MICROSECOND, p_occurred_at, '1970-01-01'))
     ON DUPLICATE KEY UPDATE `id` = `id`;
     -- A statement of its own: as a condition of IF the look at the shelf would lock under REPEATABLE READ.
     SELECT `id`, `fence`, EXISTS (SELECT 1 FROM `pillarbox_outbox_shelf` WHERE `message_id` = p_message_id)
@@ -73,11 +73,11 @@ BEGIN
                 INSERT INTO `pillarbox_outbox_shelf`
                     (`id`, `message_id`, `topic`, `payload`, `created_at`, `due_at`, `expires_at`, `attempts`,
                     `lost_lease_count`, `priority`, `message_type`, `aggregate_type`, `aggregate_id`, `tenant_id`,
-                    `message_key`, `correlation_id`, `causation_id`, `content_type`, `headers`, `occurred_at`,
+                    `message_key`, `key_hash`, `correlation_id`, `causation_id`, `content_type`, `headers`, `occurred_at`,
                     `last_error`, `state`, `wake_at`)
                 SELECT `id`, `message_id`, `topic`, `payload`, `created_at`, `due_at`, `expires_at`, `attempts`,
                     `lost_lease_count`, `priority`, `message_type`, `aggregate_type`, `aggregate_id`, `tenant_id`,
-                    `message_key`, `correlation_id`, `causation_id`, `content_type`, `headers`, `occurred_at`,
+                    `message_key`, `key_hash`, `correlation_id`, `causation_id`, `content_type`, `headers`, `occurred_at`,
                     `last_error`, 'pending', LEAST(v_due, COALESCE(v_expires, v_never))
                 FROM `pillarbox_outbox` WHERE `id` = v_id;
                 DELETE FROM `pillarbox_outbox` WHERE `id` = v_id;
@@ -240,11 +240,14 @@ DELIMITER ;
 
 -- Leases up to `p_limit` messages. Rows that waited come from the shelf; the others are taken in the order of the primary
 -- key, without a sort and without waiting for anybody. `p_order`: 1, dead messages hold back the later ones of their key;
--- 2, all messages as one key; 4, there may be messages with a key, which else is looked up.
+-- 2, all messages as one key; 4, there may be messages with a key, which else is looked up. `p_served` has a byte for each
+-- partition, 1 where it is served: of messages with a key only those of served ones are taken, or all when it is NULL. A key
+-- without a hash is partition 0's.
 DROP PROCEDURE IF EXISTS `pillarbox_outbox_claim_rows`;
 DELIMITER $$
 CREATE PROCEDURE `pillarbox_outbox_claim_rows`(
-    p_owner BINARY(16), p_fence BIGINT, p_lease BIGINT, p_limit INT, p_floor BIGINT, p_lost_leases_max INT, p_order INT)
+    p_owner BINARY(16), p_fence BIGINT, p_lease BIGINT, p_limit INT, p_floor BIGINT, p_lost_leases_max INT, p_order INT,
+    p_served MEDIUMBLOB)
     SQL SECURITY INVOKER
 BEGIN
     DECLARE v_now DATETIME(6) DEFAULT UTC_TIMESTAMP(6);
@@ -252,6 +255,7 @@ BEGIN
     DECLARE v_end BIGINT DEFAULT 9223372036854775807;
     DECLARE v_in_sequence BOOLEAN DEFAULT p_order & 2;
     DECLARE v_dead_hold BOOLEAN DEFAULT p_order & 1;
+    DECLARE v_partitions INT DEFAULT LENGTH(p_served);
     DECLARE v_floor BIGINT DEFAULT IF(v_in_sequence, 0, p_floor);
     DECLARE v_stop BIGINT DEFAULT v_end;
     DECLARE v_ids LONGTEXT CHARACTER SET utf8mb4;
@@ -294,7 +298,8 @@ BEGIN
                 AND (s.`expires_at` IS NULL OR s.`expires_at` > v_now) AND s.`id` < v_stop
                 AND s.`id` NOT IN (SELECT i.`id` FROM JSON_TABLE(v_seen, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS i)
                 AND (s.`message_key` IS NULL OR v_in_sequence OR (
-                    COALESCE((
+                    (p_served IS NULL OR SUBSTR(p_served, ABS(COALESCE(s.`key_hash`, 0) % v_partitions) + 1, 1) = x'01')
+                    AND COALESCE((
                         SELECT f.`id` > s.`id` AND (f.`locked_until` IS NULL OR f.`locked_until` <= v_now)
                         FROM `pillarbox_outbox` AS f FORCE INDEX (`message_key`)
                         WHERE f.`message_key` = s.`message_key` ORDER BY f.`id` LIMIT 1
@@ -325,11 +330,11 @@ BEGIN
         INSERT INTO `pillarbox_outbox`
             (`id`, `message_id`, `topic`, `payload`, `created_at`, `due_at`, `expires_at`, `attempts`,
             `lost_lease_count`, `priority`, `message_type`, `aggregate_type`, `aggregate_id`, `tenant_id`,
-            `message_key`, `correlation_id`, `causation_id`, `content_type`, `headers`, `occurred_at`, `last_error`,
+            `message_key`, `key_hash`, `correlation_id`, `causation_id`, `content_type`, `headers`, `occurred_at`, `last_error`,
             `owner_token`, `locked_until`, `fence`)
         SELECT s.`id`, s.`message_id`, s.`topic`, s.`payload`, s.`created_at`, s.`due_at`, s.`expires_at`,
             LEAST(s.`attempts`, 2147483646) + 1, s.`lost_lease_count`, s.`priority`, s.`message_type`,
-            s.`aggregate_type`, s.`aggregate_id`, s.`tenant_id`, s.`message_key`, s.`correlation_id`,
+            s.`aggregate_type`, s.`aggregate_id`, s.`tenant_id`, s.`message_key`, s.`key_hash`, s.`correlation_id`,
             s.`causation_id`, s.`content_type`, s.`headers`, s.`occurred_at`, s.`last_error`, p_owner, v_until,
             p_fence
         FROM JSON_TABLE(v_ids, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
@@ -389,10 +394,12 @@ BEGIN
                 AND (c.`owner_token` IS NULL OR (c.`locked_until` <= v_now AND c.`lost_lease_count` < p_lost_leases_max))
                 AND (c.`due_at` IS NULL OR c.`due_at` <= v_now) AND (c.`expires_at` IS NULL OR c.`expires_at` > v_now)
                 AND (c.`message_key` IS NULL OR v_in_sequence OR (
-                    COALESCE((
+                    (p_served IS NULL OR SUBSTR(p_served, ABS(COALESCE(c.`key_hash`, 0) % v_partitions) + 1, 1) = x'01')
+                    AND COALESCE((
                         SELECT f.`id` > v_floor AND (f.`owner_token` IS NULL
                                 OR (f.`locked_until` <= v_now AND f.`lost_lease_count` < p_lost_leases_max))
                             AND COALESCE(f.`due_at` <= v_now, TRUE) AND COALESCE(f.`expires_at` > v_now, TRUE)
+                            AND (p_served IS NULL OR SUBSTR(p_served, ABS(COALESCE(f.`key_hash`, 0) % v_partitions) + 1, 1) = x'01')
                         FROM `pillarbox_outbox` AS f FORCE INDEX (`message_key`)
                         WHERE f.`message_key` = c.`message_key` ORDER BY f.`id` LIMIT 1
                     ), TRUE)
@@ -456,7 +463,7 @@ BEGIN
     INSERT INTO `pillarbox_outbox_shelf`
         (`id`, `message_id`, `topic`, `payload`, `created_at`, `due_at`, `expires_at`, `attempts`,
         `lost_lease_count`, `priority`, `message_type`, `aggregate_type`, `aggregate_id`, `tenant_id`,
-        `message_key`, `correlation_id`, `causation_id`, `content_type`, `headers`, `occurred_at`, `last_error`,
+        `message_key`, `key_hash`, `correlation_id`, `causation_id`, `content_type`, `headers`, `occurred_at`, `last_error`,
         `state`, `wake_at`, `settled_at`, `settled_by`, `is_receipt`)
     SELECT
         l.`id`, l.`message_id`, l.`topic`, IF(j.`verdict` = 'receipt', '', l.`payload`), l.`created_at`,
@@ -465,6 +472,7 @@ BEGIN
         l.`lost_lease_count`, l.`priority`, l.`message_type`,
         IF(j.`verdict` = 'receipt', NULL, l.`aggregate_type`), IF(j.`verdict` = 'receipt', NULL, l.`aggregate_id`),
         IF(j.`verdict` = 'receipt', NULL, l.`tenant_id`), IF(j.`verdict` = 'receipt', NULL, l.`message_key`),
+        IF(j.`verdict` = 'receipt', NULL, l.`key_hash`),
         IF(j.`verdict` = 'receipt', NULL, l.`correlation_id`), IF(j.`verdict` = 'receipt', NULL, l.`causation_id`),
         IF(j.`verdict` = 'receipt', NULL, l.`content_type`), IF(j.`verdict` = 'receipt', NULL, l.`headers`),
         IF(j.`verdict` = 'receipt', NULL, l.`occurred_at`),
@@ -561,12 +569,12 @@ BEGIN
         INSERT INTO `pillarbox_outbox_shelf`
         (`id`, `message_id`, `topic`, `payload`, `created_at`, `due_at`, `expires_at`, `attempts`,
         `lost_lease_count`, `priority`, `message_type`, `aggregate_type`, `aggregate_id`, `tenant_id`,
-        `message_key`, `correlation_id`, `causation_id`, `content_type`, `headers`, `occurred_at`, `last_error`,
+        `message_key`, `key_hash`, `correlation_id`, `causation_id`, `content_type`, `headers`, `occurred_at`, `last_error`,
         `state`, `wake_at`, `settled_at`, `settled_by`, `is_receipt`)
         SELECT
         l.`id`, l.`message_id`, l.`topic`, l.`payload`, l.`created_at`, l.`due_at`, l.`expires_at`, l.`attempts`,
         l.`lost_lease_count`, l.`priority`, l.`message_type`, l.`aggregate_type`, l.`aggregate_id`, l.`tenant_id`,
-        l.`message_key`, l.`correlation_id`, l.`causation_id`, l.`content_type`, l.`headers`, l.`occurred_at`,
+        l.`message_key`, l.`key_hash`, l.`correlation_id`, l.`causation_id`, l.`content_type`, l.`headers`, l.`occurred_at`,
         l.`last_error`, 'pending', LEAST(l.`due_at`, COALESCE(l.`expires_at`, v_never)), NULL, NULL, FALSE
         FROM JSON_TABLE(v_ids, '$[*]' COLUMNS (
             `id` BIGINT PATH '$[0]', `fate` VARCHAR(8) CHARACTER SET utf8mb4 PATH '$[1]')) AS j
@@ -576,12 +584,12 @@ BEGIN
         INSERT INTO `pillarbox_outbox_shelf`
         (`id`, `message_id`, `topic`, `payload`, `created_at`, `due_at`, `expires_at`, `attempts`,
         `lost_lease_count`, `priority`, `message_type`, `aggregate_type`, `aggregate_id`, `tenant_id`,
-        `message_key`, `correlation_id`, `causation_id`, `content_type`, `headers`, `occurred_at`, `last_error`,
+        `message_key`, `key_hash`, `correlation_id`, `causation_id`, `content_type`, `headers`, `occurred_at`, `last_error`,
         `state`, `wake_at`, `settled_at`, `settled_by`, `is_receipt`)
         SELECT
         l.`id`, l.`message_id`, l.`topic`, l.`payload`, l.`created_at`, l.`due_at`, l.`expires_at`, l.`attempts`,
         LEAST(l.`lost_lease_count`, 2147483646) + (l.`owner_token` IS NOT NULL), l.`priority`, l.`message_type`,
-        l.`aggregate_type`, l.`aggregate_id`, l.`tenant_id`, l.`message_key`, l.`correlation_id`, l.`causation_id`,
+        l.`aggregate_type`, l.`aggregate_id`, l.`tenant_id`, l.`message_key`, l.`key_hash`, l.`correlation_id`, l.`causation_id`,
         l.`content_type`, l.`headers`, l.`occurred_at`,
         CASE j.`fate` WHEN 'expired' THEN v_reason_expired WHEN 'lost' THEN v_reason_lost ELSE v_reason_parked END,
         'dead', NULL, v_now, NULL, FALSE
@@ -637,7 +645,7 @@ BEGIN
     CALL `pillarbox_outbox_enqueue_one`(
         COALESCE(p_message_id, UNHEX(REPLACE(UUID(), '-', ''))), p_topic, p_payload, p_message_type, NULL, NULL, NULL,
         p_message_key, p_correlation_id, NULL, p_content_type, p_headers, NULL, NULL, NULLIF(p_delay_seconds, 0) * 1000000,
-        NULL, NULL, 0, NULL, 1 + FLOOR(RAND() * 9007199254740991), NULL);
+        NULL, NULL, 0, NULL, NULL, 1 + FLOOR(RAND() * 9007199254740991), NULL);
 END$$
 DELIMITER ;
 
@@ -656,7 +664,7 @@ BEGIN
         END;
         START TRANSACTION;
         CALL `pillarbox_outbox_claim_rows`(
-            p_owner, 1 + FLOOR(RAND() * 9007199254740991), p_lease_seconds * 1000000, p_limit, 0, 5, 1);
+            p_owner, 1 + FLOOR(RAND() * 9007199254740991), p_lease_seconds * 1000000, p_limit, 0, 5, 1, NULL);
         COMMIT;
     END;
 END$$
@@ -773,7 +781,8 @@ DROP PROCEDURE IF EXISTS `pillarbox_outbox_exchange`;
 DELIMITER $$
 CREATE PROCEDURE `pillarbox_outbox_exchange`(
     p_owner BINARY(16), p_verdicts LONGTEXT CHARACTER SET utf8mb4,
-    p_fence BIGINT, p_lease BIGINT, p_limit INT, p_floor BIGINT, p_lost_leases_max INT, p_order INT)
+    p_fence BIGINT, p_lease BIGINT, p_limit INT, p_floor BIGINT, p_lost_leases_max INT, p_order INT,
+    p_served MEDIUMBLOB)
     SQL SECURITY INVOKER
 BEGIN
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
@@ -785,7 +794,8 @@ BEGIN
         END;
         START TRANSACTION;
         CALL `pillarbox_outbox_settle_rows`(p_owner, p_verdicts);
-        CALL `pillarbox_outbox_claim_rows`(p_owner, p_fence, p_lease, p_limit, p_floor, p_lost_leases_max, p_order);
+        CALL `pillarbox_outbox_claim_rows`(
+            p_owner, p_fence, p_lease, p_limit, p_floor, p_lost_leases_max, p_order, p_served);
         COMMIT;
     END;
 END$$

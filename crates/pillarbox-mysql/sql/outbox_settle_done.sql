@@ -2,11 +2,11 @@
 -- A message that is on the shelf already, because it was stored twice under an old snapshot, is not put there again.
 INSERT INTO `pillarbox_outbox_shelf`
     (`id`, `message_id`, `topic`, `payload`, `created_at`, `due_at`, `expires_at`, `attempts`, `lost_lease_count`,
-    `priority`, `message_type`, `aggregate_type`, `aggregate_id`, `tenant_id`, `message_key`, `correlation_id`,
+    `priority`, `message_type`, `aggregate_type`, `aggregate_id`, `tenant_id`, `message_key`, `key_hash`, `correlation_id`,
     `causation_id`, `content_type`, `headers`, `occurred_at`, `last_error`, `state`, `settled_at`, `settled_by`,
     `is_receipt`)
 SELECT `id`, `message_id`, `topic`, `payload`, `created_at`, `due_at`, `expires_at`, `attempts`, `lost_lease_count`,
-    `priority`, `message_type`, `aggregate_type`, `aggregate_id`, `tenant_id`, `message_key`, `correlation_id`,
+    `priority`, `message_type`, `aggregate_type`, `aggregate_id`, `tenant_id`, `message_key`, `key_hash`, `correlation_id`,
     `causation_id`, `content_type`, `headers`, `occurred_at`, `last_error`, 'done', UTC_TIMESTAMP(6), `owner_token`,
     FALSE
 FROM `pillarbox_outbox` FORCE INDEX (PRIMARY)

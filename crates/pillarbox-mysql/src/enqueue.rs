@@ -12,7 +12,7 @@ use pillarbox_core::lease::Held;
 use pillarbox_core::message::When;
 use pillarbox_core::parts::{write_aggregate_type, write_headers};
 use pillarbox_core::store::{BoxFuture, Enqueue, Enqueued, OpenTransaction, Placement, chunks, enqueue_answers};
-use pillarbox_core::{Fence, Message, MessageId, StoreError, WorkId};
+use pillarbox_core::{Fence, Message, MessageId, StoreError, WorkId, key_hash};
 use sqlx::mysql::{MySql, MySqlArguments, MySqlRow};
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Connection as _, MySqlConnection, Row as _, Transaction};
@@ -126,6 +126,7 @@ async fn insert_one(
     }
     let rows = bind_times(query.bind(headers.as_deref().map(str::as_bytes)).bind(occurred(message)), message)
         .bind(message.get_priority())
+        .bind(hash(message))
         .bind(birth.owner)
         .bind(birth.fence.as_i64())
         .bind(birth.lease)
@@ -258,7 +259,7 @@ async fn insert_plain(
 }
 
 /// Which messages use a column, and how it is bound.
-const OPTIONAL: [(IsUsed, Used); 11] = [
+const OPTIONAL: [(IsUsed, Used); 12] = [
     (|m| m.get_message_type().is_some(), ("message_type", |q, m| q.bind(m.get_message_type().map(str::as_bytes)))),
     (
         |m| write_aggregate_type(m).is_some(),
@@ -267,6 +268,7 @@ const OPTIONAL: [(IsUsed, Used); 11] = [
     (|m| m.get_aggregate_id().is_some(), ("aggregate_id", |q, m| q.bind(m.get_aggregate_id().map(str::as_bytes)))),
     (|m| m.get_tenant().is_some(), ("tenant_id", |q, m| q.bind(m.get_tenant().map(str::as_bytes)))),
     (|m| m.get_key().is_some(), ("message_key", |q, m| q.bind(m.get_key().map(str::as_bytes)))),
+    (|m| m.get_key().is_some(), ("key_hash", |q, m| q.bind(hash(m)))),
     (
         |m| m.get_correlation_id().is_some(),
         ("correlation_id", |q, m| q.bind(m.get_correlation_id().map(str::as_bytes))),
@@ -329,7 +331,8 @@ async fn insert_chunk(
         for text in texts(message) {
             query = query.bind(text.map(str::as_bytes));
         }
-        query = query.bind(headers.as_deref().map(str::as_bytes)).bind(occurred(message)).bind(birth.fence.as_i64());
+        query = query.bind(headers.as_deref().map(str::as_bytes)).bind(occurred(message));
+        query = query.bind(hash(message)).bind(birth.fence.as_i64());
     }
     query.execute(&mut *connection).await?;
     let ids = || chunk.iter().map(|message| message.id().as_uuid());
@@ -482,6 +485,11 @@ fn when_micros(when: Option<When>) -> (Option<i64>, Option<i64>) {
         Some(When::After(delay)) => (None, Some(duration_micros(delay))),
         Some(When::At(at)) => (Some(instant_micros(at)), None),
     }
+}
+
+/// What says which partition a message belongs to.
+fn hash(message: &Message) -> Option<i64> {
+    message.get_key().map(|key| i64::from(key_hash(key)))
 }
 
 fn occurred(message: &Message) -> Option<i64> {

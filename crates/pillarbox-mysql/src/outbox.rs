@@ -11,7 +11,7 @@ use pillarbox_core::store::{
     Claimed, Enqueue, Enqueued, Exchanged, GuardPlan, OutboxStore, Reap, Reaped, Settlement, StoreOptions,
     enqueue_answers,
 };
-use pillarbox_core::{AfterDead, InstanceStore, OwnerToken, Settled, StoreError, StoreId, Verdict, WorkId};
+use pillarbox_core::{AfterDead, InstanceStore, OwnerToken, Served, Settled, StoreError, StoreId, Verdict, WorkId};
 use serde_json::json;
 use sqlx::mysql::{MySql, MySqlArguments, MySqlRow};
 use sqlx::query::Query;
@@ -22,7 +22,7 @@ use crate::enqueue::{TWO_BYTES_OUTSIDE, duration_micros, guard_first, insert};
 use crate::error::store_error;
 use crate::instance::MysqlInstances;
 use crate::row::{answers, claimed, get};
-use crate::sql::{LIST_MAX, guarded, with_literal, with_number, with_owner};
+use crate::sql::{LIST_MAX, binary, guarded, with_literal, with_number, with_owner};
 use crate::store::MysqlStore;
 
 #[async_trait]
@@ -54,9 +54,11 @@ impl OutboxStore for MysqlStore {
     }
 
     async fn claim(&self, claim: Claim) -> Result<Vec<Claimed>, StoreError> {
-        let floor = self.inner.floor.start(Instant::now(), self.inner.options.rescan_interval);
-        let rows = self.transact(vec![self.claim_statement(&claim, floor)]).await?;
-        self.read_claim(&rows, &claim)
+        self.claim_from(claim, None).await
+    }
+
+    async fn claim_served(&self, claim: Claim, served: &Served) -> Result<Vec<Claimed>, StoreError> {
+        self.claim_from(claim, Some(served)).await
     }
 
     async fn settle(&self, owner: OwnerToken, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
@@ -73,20 +75,16 @@ impl OutboxStore for MysqlStore {
     }
 
     async fn exchange(&self, settlements: &[Settlement], claim: Claim) -> Result<Exchanged, StoreError> {
-        let plan = GuardPlan::new(settlements, |settlement| settlement.held)?;
-        let floor = self.inner.floor.start(Instant::now(), self.inner.options.rescan_interval);
-        let owner = claim.owner();
-        let rows = match acks(&plan) {
-            Some(held) => {
-                let mut statements = self.ack_statements(owner, &held);
-                statements.push(self.claim_statement(&claim, floor));
-                self.transact(packed(statements, self.script_bytes_max())).await?
-            }
-            None => self.settle_bound(owner, &plan, Some((&claim, floor))).await?,
-        };
-        let claimed = self.read_claim(&rows, &claim)?;
-        self.inner.floor.given_back(plan.given_back());
-        Ok(Exchanged { settled: plan.answers(applied(&rows)?), claimed })
+        self.exchange_from(settlements, claim, None).await
+    }
+
+    async fn exchange_served(
+        &self,
+        settlements: &[Settlement],
+        claim: Claim,
+        served: &Served,
+    ) -> Result<Exchanged, StoreError> {
+        self.exchange_from(settlements, claim, Some(served)).await
     }
 
     async fn renew(&self, owner: OwnerToken, held: &[Held], lease: Duration) -> Result<Vec<Settled>, StoreError> {
@@ -144,6 +142,34 @@ impl OutboxStore for MysqlStore {
 }
 
 impl MysqlStore {
+    async fn claim_from(&self, claim: Claim, served: Option<&Served>) -> Result<Vec<Claimed>, StoreError> {
+        let next = self.next(claim, served);
+        let rows = self.transact(vec![next.statement]).await?;
+        self.read_claim(&rows, &claim)
+    }
+
+    async fn exchange_from(
+        &self,
+        settlements: &[Settlement],
+        claim: Claim,
+        served: Option<&Served>,
+    ) -> Result<Exchanged, StoreError> {
+        let plan = GuardPlan::new(settlements, |settlement| settlement.held)?;
+        let next = self.next(claim, served);
+        let owner = claim.owner();
+        let rows = match acks(&plan) {
+            Some(held) => {
+                let mut statements = self.ack_statements(owner, &held);
+                statements.push(next.statement);
+                self.transact(packed(statements, self.script_bytes_max())).await?
+            }
+            None => self.settle_bound(owner, &plan, Some(next)).await?,
+        };
+        let claimed = self.read_claim(&rows, &claim)?;
+        self.inner.floor.given_back(plan.given_back());
+        Ok(Exchanged { settled: plan.answers(applied(&rows)?), claimed })
+    }
+
     /// Applies verdicts through a connection that is inside a transaction, in as many round trips as outside of one.
     ///
     /// Refused when the server has ended the transaction behind our back: the verdicts would stand alone (H9).
@@ -170,14 +196,24 @@ impl MysqlStore {
         Ok(plan.answers(applied(&rows)?))
     }
 
-    fn claim_statement(&self, claim: &Claim, floor: i64) -> String {
+    /// A claim from these partitions.
+    fn next(&self, claim: Claim, served: Option<&Served>) -> Next {
+        self.inner.floor.serve(served);
+        let floor = self.inner.floor.start(Instant::now(), self.inner.options.rescan_interval);
+        let (fence, lease) = (claim.lease().fence().as_i64(), duration_micros(claim.lease().duration()));
+        let order = self.order_bits(&claim);
         let sql = with_owner(&self.inner.sql.claim, claim.owner());
-        let sql = with_number(&sql, "0 /*fence*/", claim.lease().fence().as_i64());
-        let sql = with_number(&sql, "0 /*lease*/", duration_micros(claim.lease().duration()));
+        let sql = with_number(&sql, "0 /*fence*/", fence);
+        let sql = with_number(&sql, "0 /*lease*/", lease);
         let sql = with_number(&sql, "1 /*limit*/", i64::from(claim.limit()));
         let sql = with_number(&sql, "0 /*floor*/", floor);
         let sql = with_number(&sql, "0 /*lost_leases_max*/", self.lost_leases_max());
-        with_number(&sql, "0 /*order*/", self.order_bits(claim))
+        let mut statement = with_number(&sql, "0 /*order*/", order);
+        if let Some(served) = served {
+            statement = with_literal(&statement, "NULL /*served*/", &binary(served.as_bytes()));
+        }
+        let served = served.map(|served| served.as_bytes().to_vec());
+        Next { fence, lease, limit: claim.limit(), floor, order, served, statement }
     }
 
     /// Acks carry no text, so they travel as plain statements with the ids in them: opening JSON costs the server more.
@@ -201,19 +237,11 @@ impl MysqlStore {
         &self,
         owner: OwnerToken,
         plan: &GuardPlan<'_, Settlement>,
-        next: Option<(&Claim, i64)>,
+        next: Option<Next>,
     ) -> Result<Vec<MySqlRow>, StoreError> {
         let parts = self.verdicts(plan);
-        let claim = next.map(|(claim, floor)| Next {
-            fence: claim.lease().fence().as_i64(),
-            lease: duration_micros(claim.lease().duration()),
-            limit: claim.limit(),
-            floor,
-            order: self.order_bits(claim),
-            statement: self.claim_statement(claim, floor),
-        });
         let store = self.clone();
-        let shared = std::sync::Arc::new((parts, claim));
+        let shared = std::sync::Arc::new((parts, next));
         self.attempt(move |connection| {
             let (store, shared) = (store.clone(), shared.clone());
             Box::pin(async move { store.send_bound(connection, owner, &shared.0, shared.1.as_ref()).await })
@@ -239,6 +267,7 @@ impl MysqlStore {
                     .bind(next.floor)
                     .bind(self.lost_leases_max())
                     .bind(next.order)
+                    .bind(next.served.clone())
                     .fetch_all(connection)
                     .await
             }
@@ -333,13 +362,14 @@ fn part_query(statement: &str, owner: OwnerToken, part: &str) -> Query<'static, 
     sqlx::query(AssertSqlSafe(statement)).bind(owner.as_uuid()).bind(part.as_bytes().to_vec())
 }
 
-/// The claim that follows a settlement in the same round trip.
+/// A claim: its arguments, and the statement that holds them.
 struct Next {
     fence: i64,
     lease: i64,
     limit: u32,
     floor: i64,
     order: i64,
+    served: Option<Vec<u8>>,
     statement: String,
 }
 

@@ -191,6 +191,15 @@ pub(crate) fn with_literal(sql: &str, marker: &str, literal: &str) -> String {
     sql.replace(marker, literal)
 }
 
+/// Bytes as a literal.
+pub(crate) fn binary(bytes: &[u8]) -> String {
+    let digits = bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut digits, byte| {
+        let _ = write!(digits, "{byte:02x}");
+        digits
+    });
+    format!("x'{digits}'")
+}
+
 /// Numbers, separated by commas.
 pub(crate) fn list(numbers: impl IntoIterator<Item = i64>) -> String {
     let mut text = String::new();

@@ -11,7 +11,7 @@
 -- which are most, have a statement of their own.
 CREATE OR REPLACE FUNCTION pillarbox.outbox_store(
     uuid[], text[], bytea[], bigint[], timestamptz[], text[], text[], text[], text[], text[], text[], text[], text[],
-    text[], timestamptz[], smallint[], uuid, bigint, bigint)
+    text[], timestamptz[], smallint[], bigint[], uuid, bigint, bigint)
 RETURNS TABLE (work_id bigint, stored_id uuid, is_leased boolean) LANGUAGE plpgsql
     SET enable_seqscan = off
     SET enable_bitmapscan = off
@@ -26,18 +26,18 @@ BEGIN
     IF $1 IS NULL THEN
         RAISE EXCEPTION 'this call was meant for another outbox' USING ERRCODE = 'invalid_sql_statement_name';
     END IF;
-    IF $17 IS NULL AND $4 IS NULL AND $5 IS NULL THEN
+    IF $18 IS NULL AND $4 IS NULL AND $5 IS NULL THEN
         RETURN QUERY
         INSERT INTO pillarbox.outbox (
             message_id, topic, payload, created_at, message_type, aggregate_type, aggregate_id, tenant_id, message_key,
-            correlation_id, causation_id, content_type, headers, occurred_at, priority)
+            correlation_id, causation_id, content_type, headers, occurred_at, priority, key_hash)
         SELECT
             input.message_id, input.topic, input.payload, moment, input.message_type, input.aggregate_type,
             input.aggregate_id, input.tenant_id, input.message_key, input.correlation_id, input.causation_id,
-            input.content_type, input.headers::jsonb, input.occurred_at, coalesce(input.priority, 0)
-        FROM unnest($1, $2, $3, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16) AS input (
+            input.content_type, input.headers::jsonb, input.occurred_at, coalesce(input.priority, 0), input.key_hash
+        FROM unnest($1, $2, $3, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) AS input (
                 message_id, topic, payload, message_type, aggregate_type, aggregate_id, tenant_id, message_key,
-                correlation_id, causation_id, content_type, headers, occurred_at, priority)
+                correlation_id, causation_id, content_type, headers, occurred_at, priority, key_hash)
         WHERE NOT EXISTS (SELECT FROM pillarbox.outbox_shelf AS shelf WHERE shelf.message_id = input.message_id)
         ON CONFLICT (message_id) DO NOTHING
         RETURNING id, message_id, false;
@@ -47,25 +47,27 @@ BEGIN
     INSERT INTO pillarbox.outbox (
         message_id, topic, payload, created_at, expires_at, owner_token, locked_until, fence, attempts,
         message_type, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id, causation_id, content_type,
-        headers, occurred_at, priority)
+        headers, occurred_at, priority, key_hash)
     SELECT
         input.message_id, input.topic, input.payload, clock.now, due.expires_at,
-        CASE WHEN due.leased THEN $17::uuid END,
-        CASE WHEN due.leased THEN clock.now + $18::bigint * interval '1 microsecond' END,
-        CASE WHEN due.leased THEN $19::bigint ELSE 0 END,
+        CASE WHEN due.leased THEN $18::uuid END,
+        CASE WHEN due.leased THEN clock.now + $19::bigint * interval '1 microsecond' END,
+        CASE WHEN due.leased THEN $20::bigint ELSE 0 END,
         CASE WHEN due.leased THEN 1 ELSE 0 END,
         input.message_type, input.aggregate_type, input.aggregate_id, input.tenant_id, input.message_key,
         input.correlation_id, input.causation_id, input.content_type, input.headers::jsonb, input.occurred_at,
-        coalesce(input.priority, 0)
+        coalesce(input.priority, 0), input.key_hash
     FROM unnest(
             $1::uuid[], $2::text[], $3::bytea[], $4::bigint[], $5::timestamptz[], $6::text[], $7::text[], $8::text[],
-            $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::timestamptz[], $16::smallint[]
+            $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::timestamptz[], $16::smallint[],
+            $17::bigint[]
         ) AS input (
             message_id, topic, payload, expires_after, expires_at, message_type, aggregate_type, aggregate_id,
-            tenant_id, message_key, correlation_id, causation_id, content_type, headers, occurred_at, priority)
+            tenant_id, message_key, correlation_id, causation_id, content_type, headers, occurred_at, priority,
+            key_hash)
     CROSS JOIN (SELECT moment AS now) AS clock
     CROSS JOIN LATERAL (
-        SELECT expiry.expires_at, $17 IS NOT NULL AND (expiry.expires_at IS NULL OR expiry.expires_at > clock.now) AS leased
+        SELECT expiry.expires_at, $18 IS NOT NULL AND (expiry.expires_at IS NULL OR expiry.expires_at > clock.now) AS leased
         FROM (
             SELECT coalesce(input.expires_at, clock.now + input.expires_after * interval '1 microsecond')
         ) AS expiry (expires_at)
@@ -81,7 +83,7 @@ END $$;
 -- planned. A message that uses few columns, as most do, takes a short statement: unused ones cost as much again.
 CREATE OR REPLACE FUNCTION pillarbox.outbox_store_one(
     uuid, text, bytea, bigint, timestamptz, text, text, text, text, text, text, text, text, text, timestamptz, smallint,
-    uuid, bigint, bigint)
+    bigint, uuid, bigint, bigint)
 RETURNS bigint LANGUAGE plpgsql
     SET enable_seqscan = off
 AS $$
@@ -95,7 +97,7 @@ BEGIN
         RAISE EXCEPTION 'this call was meant for another outbox' USING ERRCODE = 'invalid_sql_statement_name';
     END IF;
     IF num_nonnulls($4, $5, $6, $7, $8, $9, $10, $11, $12, $14, $15, $16) = 0 THEN
-        IF $17 IS NULL THEN
+        IF $18 IS NULL THEN
             INSERT INTO pillarbox.outbox (message_id, topic, payload, content_type)
             SELECT $1, $2, $3, $13
             WHERE NOT EXISTS (SELECT FROM pillarbox.outbox_shelf AS shelf WHERE shelf.message_id = $1)
@@ -104,7 +106,7 @@ BEGIN
         ELSE
             INSERT INTO pillarbox.outbox (
                 message_id, topic, payload, content_type, owner_token, locked_until, fence, attempts)
-            SELECT $1, $2, $3, $13, $17, clock_timestamp() + $18 * interval '1 microsecond', $19, 1
+            SELECT $1, $2, $3, $13, $18, clock_timestamp() + $19 * interval '1 microsecond', $20, 1
             WHERE NOT EXISTS (SELECT FROM pillarbox.outbox_shelf AS shelf WHERE shelf.message_id = $1)
             ON CONFLICT (message_id) DO NOTHING
             RETURNING -id INTO stored;
@@ -113,15 +115,15 @@ BEGIN
     END IF;
     moment := clock_timestamp();
     expiry := coalesce($5, moment + $4 * interval '1 microsecond');
-    leased := $17 IS NOT NULL AND (expiry IS NULL OR expiry > moment);
+    leased := $18 IS NOT NULL AND (expiry IS NULL OR expiry > moment);
     INSERT INTO pillarbox.outbox (
         message_id, topic, payload, created_at, expires_at, owner_token, locked_until, fence, attempts, message_type,
         aggregate_type, aggregate_id, tenant_id, message_key, correlation_id, causation_id, content_type, headers,
-        occurred_at, priority)
+        occurred_at, priority, key_hash)
     SELECT
-        $1, $2, $3, moment, expiry, CASE WHEN leased THEN $17 END,
-        CASE WHEN leased THEN moment + $18 * interval '1 microsecond' END, CASE WHEN leased THEN $19 ELSE 0 END,
-        CASE WHEN leased THEN 1 ELSE 0 END, $6, $7, $8, $9, $10, $11, $12, $13, $14::jsonb, $15, coalesce($16, 0)
+        $1, $2, $3, moment, expiry, CASE WHEN leased THEN $18 END,
+        CASE WHEN leased THEN moment + $19 * interval '1 microsecond' END, CASE WHEN leased THEN $20 ELSE 0 END,
+        CASE WHEN leased THEN 1 ELSE 0 END, $6, $7, $8, $9, $10, $11, $12, $13, $14::jsonb, $15, coalesce($16, 0), $17
     WHERE NOT EXISTS (SELECT FROM pillarbox.outbox_shelf AS shelf WHERE shelf.message_id = $1)
     ON CONFLICT (message_id) DO NOTHING
     RETURNING CASE WHEN leased THEN -id ELSE id END INTO stored;
@@ -132,7 +134,7 @@ END $$;
 -- database's clock decides which. Ids are drawn before the rows part, so that they follow the order of the batch.
 CREATE OR REPLACE FUNCTION pillarbox.outbox_store_delayed(
     uuid[], text[], bytea[], bigint[], timestamptz[], text[], text[], text[], text[], text[], text[], text[], text[],
-    text[], timestamptz[], smallint[], uuid, bigint, bigint,
+    text[], timestamptz[], smallint[], bigint[], uuid, bigint, bigint,
     bigint[], timestamptz[])
 RETURNS TABLE (work_id bigint, stored_id uuid, is_leased boolean) LANGUAGE plpgsql
     SET enable_seqscan = off
@@ -159,11 +161,11 @@ BEGIN
             FROM clock, unnest(
                     $1::uuid[], $2::text[], $3::bytea[], $4::bigint[], $5::timestamptz[], $6::text[], $7::text[],
                     $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[],
-                    $15::timestamptz[], $16::smallint[], $20::bigint[], $21::timestamptz[]
+                    $15::timestamptz[], $16::smallint[], $17::bigint[], $21::bigint[], $22::timestamptz[]
                 ) WITH ORDINALITY AS raw (
                     message_id, topic, payload, expires_after, expires_instant, message_type, aggregate_type, aggregate_id,
                     tenant_id, message_key, correlation_id, causation_id, content_type, headers, occurred_at, priority,
-                    due_after, due_instant, place)
+                    key_hash, due_after, due_instant, place)
             WHERE NOT EXISTS (SELECT FROM pillarbox.outbox_shelf AS shelf WHERE shelf.message_id = raw.message_id)
               AND NOT EXISTS (SELECT FROM pillarbox.outbox AS live WHERE live.message_id = raw.message_id)
             ORDER BY raw.place
@@ -173,18 +175,18 @@ BEGIN
         INSERT INTO pillarbox.outbox (
             id, message_id, topic, payload, created_at, due_at, expires_at, owner_token, locked_until, fence, attempts,
             message_type, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id, causation_id, content_type,
-            headers, occurred_at, priority)
+            headers, occurred_at, priority, key_hash)
         SELECT
             id, message_id, topic, payload, now, due_at, expires_at,
-            CASE WHEN leased THEN $17::uuid END,
-            CASE WHEN leased THEN now + $18::bigint * interval '1 microsecond' END,
-            CASE WHEN leased THEN $19::bigint ELSE 0 END,
+            CASE WHEN leased THEN $18::uuid END,
+            CASE WHEN leased THEN now + $19::bigint * interval '1 microsecond' END,
+            CASE WHEN leased THEN $20::bigint ELSE 0 END,
             CASE WHEN leased THEN 1 ELSE 0 END,
             message_type, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id, causation_id, content_type,
-            headers::jsonb, occurred_at, coalesce(priority, 0)
+            headers::jsonb, occurred_at, coalesce(priority, 0), key_hash
         FROM input
         CROSS JOIN LATERAL (
-            SELECT $17 IS NOT NULL AND (input.expires_at IS NULL OR input.expires_at > input.now)
+            SELECT $18 IS NOT NULL AND (input.expires_at IS NULL OR input.expires_at > input.now)
         ) AS born (leased)
         WHERE input.due_at IS NULL OR input.due_at <= input.now
         ON CONFLICT (message_id) DO NOTHING
@@ -194,11 +196,11 @@ BEGIN
         INSERT INTO pillarbox.outbox_shelf (
             id, message_id, state, topic, payload, created_at, due_at, expires_at, wake_at,
             message_type, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id, causation_id, content_type,
-            headers, occurred_at, priority)
+            headers, occurred_at, priority, key_hash)
         SELECT
             id, message_id, 'pending', topic, payload, now, due_at, expires_at, least(due_at, expires_at),
             message_type, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id, causation_id, content_type,
-            headers::jsonb, occurred_at, coalesce(priority, 0)
+            headers::jsonb, occurred_at, coalesce(priority, 0), key_hash
         FROM input
         WHERE due_at > now
         ON CONFLICT (message_id) WHERE state = 'pending' DO NOTHING
@@ -212,12 +214,14 @@ END $$;
 -- limit holds and the update stays HOT. Leases that ran out count as lost, up to $6 of them; more is left to the reaper.
 -- The rows come in no certain order.
 -- $7 is the order: 1 when a dead message holds back later ones of its key, 2 for a sequence, in which all have one key.
+-- $8 has a byte for each partition, 1 where it is served; of messages with a key only those of served ones are taken, or
+-- all when it is NULL. A key without a hash is partition 0's.
 --
 -- A message with a key goes out when all before it in its key go too, none of the next ones is held, and the shelf has no
 -- earlier one that waits or is dead. A later one can be held when an earlier one was committed late, or was replayed.
 -- Rows are locked first and looked at then, key by key, in a snapshot of its own: what another claim was faster with is seen
 -- there. Keys of which something must stay behind are left out of the scan when it goes on, which it does a few times.
-CREATE OR REPLACE FUNCTION pillarbox.outbox_claim(uuid, bigint, bigint, bigint, bigint, integer, integer)
+CREATE OR REPLACE FUNCTION pillarbox.outbox_claim(uuid, bigint, bigint, bigint, bigint, integer, integer, bytea)
 RETURNS SETOF pillarbox.outbox LANGUAGE plpgsql
     SET enable_seqscan = off
     SET enable_bitmapscan = off
@@ -229,6 +233,7 @@ AS $$
 DECLARE
     moment timestamptz := clock_timestamp();
     dead_holds boolean := $7 & 1 = 1;
+    partition_count integer := length($8);
     woken_count bigint := 0;
     low bigint := $5;
     room bigint;
@@ -258,11 +263,12 @@ BEGIN
             WHERE shelf.state = 'pending' AND shelf.wake_at <= moment AND shelf.due_at <= moment
               AND (shelf.expires_at IS NULL OR shelf.expires_at > moment)
               AND (shelf.message_key IS NULL OR (
-                NOT EXISTS (
+                ($8 IS NULL OR get_byte($8, abs(coalesce(shelf.key_hash, 0) % partition_count)::integer) = 1)
+                AND NOT EXISTS (
                     SELECT FROM (
                         SELECT lane.id, lane.locked_until FROM pillarbox.outbox AS lane
-                        WHERE lane.message_key = shelf.message_key ORDER BY lane.id LIMIT 1) AS head
-                    WHERE head.id < shelf.id OR head.locked_until > moment)
+                        WHERE lane.message_key = shelf.message_key ORDER BY lane.id LIMIT 4) AS near
+                    WHERE near.id < shelf.id OR near.locked_until > moment)
                 AND NOT EXISTS (
                     SELECT FROM pillarbox.outbox_shelf AS earlier
                     WHERE earlier.message_key = shelf.message_key AND earlier.id < shelf.id AND earlier.state <> 'done'
@@ -276,11 +282,11 @@ BEGIN
         )
         INSERT INTO pillarbox.outbox (
             id, message_id, topic, payload, created_at, attempts, lost_lease_count, priority, due_at, expires_at,
-            occurred_at, message_type, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id,
-            causation_id, content_type, headers, last_error, owner_token, fence, locked_until)
+            occurred_at, message_type, aggregate_type, aggregate_id, tenant_id, message_key, key_hash,
+            correlation_id, causation_id, content_type, headers, last_error, owner_token, fence, locked_until)
         SELECT
             id, message_id, topic, payload, created_at, least(attempts, 2147483646) + 1, lost_lease_count, priority,
-            due_at, expires_at, occurred_at, message_type, aggregate_type, aggregate_id, tenant_id, message_key,
+            due_at, expires_at, occurred_at, message_type, aggregate_type, aggregate_id, tenant_id, message_key, key_hash,
             correlation_id, causation_id, content_type, headers, last_error, $1, $2,
             moment + $3 * interval '1 microsecond'
         FROM woken
@@ -298,7 +304,9 @@ BEGIN
               AND (ready.due_at IS NULL OR ready.due_at <= moment)
               AND (ready.expires_at IS NULL OR ready.expires_at > moment)
               AND (ready.owner_token IS NULL OR (ready.locked_until <= moment AND ready.lost_lease_count < $6))
-              AND (ready.message_key IS NULL OR ready.message_key NOT IN (SELECT unnest(stuck)))
+              AND (ready.message_key IS NULL OR (
+                ready.message_key NOT IN (SELECT unnest(stuck))
+                AND ($8 IS NULL OR get_byte($8, abs(coalesce(ready.key_hash, 0) % partition_count)::integer) = 1)))
             ORDER BY ready.id
             LIMIT room
             FOR NO KEY UPDATE SKIP LOCKED) AS ready;
@@ -411,11 +419,11 @@ BEGIN
         )
         INSERT INTO pillarbox.outbox (
             id, message_id, topic, payload, created_at, attempts, lost_lease_count, priority, due_at, expires_at,
-            occurred_at, message_type, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id,
-            causation_id, content_type, headers, last_error, owner_token, fence, locked_until)
+            occurred_at, message_type, aggregate_type, aggregate_id, tenant_id, message_key, key_hash,
+            correlation_id, causation_id, content_type, headers, last_error, owner_token, fence, locked_until)
         SELECT
             id, message_id, topic, payload, created_at, least(attempts, 2147483646) + 1, lost_lease_count, priority,
-            due_at, expires_at, occurred_at, message_type, aggregate_type, aggregate_id, tenant_id, message_key,
+            due_at, expires_at, occurred_at, message_type, aggregate_type, aggregate_id, tenant_id, message_key, key_hash,
             correlation_id, causation_id, content_type, headers, last_error, $1, $2,
             moment + $3 * interval '1 microsecond'
         FROM woken
@@ -520,11 +528,11 @@ BEGIN
             INSERT INTO pillarbox.outbox_shelf (
             id, message_id, state, topic, message_type, created_at, attempts, lost_lease_count, priority, settled_at,
             settled_by, due_at, expires_at, occurred_at, aggregate_type, aggregate_id, tenant_id, message_key,
-            correlation_id, causation_id, content_type, headers, last_error, payload)
+            key_hash, correlation_id, causation_id, content_type, headers, last_error, payload)
         SELECT
             id, message_id, 'done', topic, message_type, created_at, attempts, lost_lease_count, priority, moment,
             owner_token, due_at, expires_at, occurred_at, aggregate_type, aggregate_id, tenant_id, message_key,
-            correlation_id, causation_id, content_type, headers, last_error, payload
+            key_hash, correlation_id, causation_id, content_type, headers, last_error, payload
             FROM gone
             RETURNING id
         )
@@ -545,7 +553,7 @@ BEGIN
             INSERT INTO pillarbox.outbox_shelf (
                 id, message_id, state, is_receipt, topic, message_type, created_at, attempts, lost_lease_count, priority,
                 settled_at, settled_by, due_at, wake_at, expires_at, occurred_at, aggregate_type, aggregate_id, tenant_id,
-                message_key, correlation_id, causation_id, content_type, headers, last_error, payload)
+                message_key, key_hash, correlation_id, causation_id, content_type, headers, last_error, payload)
             SELECT
                 id, message_id, CASE code WHEN 0 THEN 'done' WHEN 1 THEN 'dead' ELSE 'pending' END, thin,
                 topic, message_type, created_at,
@@ -559,6 +567,7 @@ BEGIN
                 CASE WHEN NOT thin THEN aggregate_id END,
                 CASE WHEN NOT thin THEN tenant_id END,
                 CASE WHEN NOT thin THEN message_key END,
+                CASE WHEN NOT thin THEN key_hash END,
                 CASE WHEN NOT thin THEN correlation_id END,
                 CASE WHEN NOT thin THEN causation_id END,
                 CASE WHEN NOT thin THEN content_type END,
@@ -587,10 +596,11 @@ BEGIN
     RETURN CASE WHEN cardinality(applied) = cardinality($1) THEN NULL ELSE coalesce(applied, '{}') END;
 END $$;
 
--- Settles one batch ($7 to $12) and claims the next one ($1 to $6, $13): one round trip, one transaction. The first row is no
+-- Settles one batch ($7 to $12) and claims the next one ($1 to $6, $13, $14): one round trip, one transaction. The first row is no
 -- message: its id is 0, and its headers are what outbox_settle answers.
 CREATE OR REPLACE FUNCTION pillarbox.outbox_exchange(
-    uuid, bigint, bigint, bigint, bigint, integer, bigint[], bigint[], smallint[], bigint[], text[], smallint, integer)
+    uuid, bigint, bigint, bigint, bigint, integer, bigint[], bigint[], smallint[], bigint[], text[], smallint, integer,
+    bytea)
 RETURNS SETOF pillarbox.outbox LANGUAGE plpgsql AS $$
 DECLARE
     answer pillarbox.outbox;
@@ -598,7 +608,7 @@ BEGIN
     answer.id := 0;
     answer.headers := to_jsonb(pillarbox.outbox_settle($7, $8, $9, $10, $11, $1, $12));
     RETURN NEXT answer;
-    RETURN QUERY SELECT * FROM pillarbox.outbox_claim($1, $2, $3, $4, $5, $6, $13);
+    RETURN QUERY SELECT * FROM pillarbox.outbox_claim($1, $2, $3, $4, $5, $6, $13, $14);
 END $$;
 
 -- What follows is for other languages: simple arguments, the same rules.
@@ -631,7 +641,7 @@ BEGIN
             ARRAY[message_id], ARRAY[topic], ARRAY[convert_to(payload, 'UTF8')],
             ARRAY[(extract(epoch FROM expires_in) * 1000000)::bigint], NULL, ARRAY[message_type], NULL, NULL,
             ARRAY[tenant_id], ARRAY[nullif(key, '')], ARRAY[nullif(correlation_id, '')],
-            ARRAY[causation_id], ARRAY[content_type], ARRAY[headers::text], NULL, NULL, NULL, NULL,
+            ARRAY[causation_id], ARRAY[content_type], ARRAY[headers::text], NULL, NULL, NULL, NULL, NULL,
             NULL, ARRAY[(extract(epoch FROM delay) * 1000000)::bigint], NULL
         ) AS stored);
 END $$;
@@ -651,7 +661,7 @@ BEGIN
     END IF;
     RETURN QUERY SELECT * FROM pillarbox.outbox_claim(
         owner, floor(random() * 9007199254740991)::bigint + 1,
-        (extract(epoch FROM lease) * 1000000)::bigint, batch, 0, 5, 1) AS claimed ORDER BY claimed.id;
+        (extract(epoch FROM lease) * 1000000)::bigint, batch, 0, 5, 1, NULL) AS claimed ORDER BY claimed.id;
 END $$;
 
 -- One verdict for many rows of one owner; answers how many it concerned. The fence is looked up: who calls this by hand

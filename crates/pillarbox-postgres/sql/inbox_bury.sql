@@ -6,11 +6,11 @@ WITH gone AS (
 moved AS (
     INSERT INTO pillarbox.inbox_shelf (
         id, message_id, state, created_at, due_at, expires_at, settled_at, occurred_at, attempts, lost_lease_count,
-        priority, topic, message_type, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id,
+        priority, topic, message_type, aggregate_type, aggregate_id, tenant_id, message_key, key_hash, correlation_id,
         causation_id, content_type, headers, last_error, payload)
     SELECT
         id, message_id, 'dead', created_at, due_at, expires_at, clock_timestamp(), occurred_at, attempts,
-        lost_lease_count, priority, topic, message_type, aggregate_type, aggregate_id, tenant_id, message_key,
+        lost_lease_count, priority, topic, message_type, aggregate_type, aggregate_id, tenant_id, message_key, key_hash,
         correlation_id, causation_id, content_type, headers, coalesce($2, last_error), payload
     FROM gone
     RETURNING id

@@ -45,15 +45,15 @@ gone AS (
 shelved AS (
     INSERT INTO pillarbox.outbox_shelf (
         id, message_id, state, topic, message_type, created_at, attempts, lost_lease_count, priority, settled_at, due_at,
-        wake_at, expires_at, occurred_at, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id,
+        wake_at, expires_at, occurred_at, aggregate_type, aggregate_id, tenant_id, message_key, key_hash, correlation_id,
         causation_id, content_type, headers, last_error, payload)
     SELECT
         id, message_id, CASE fate WHEN 'early' THEN 'pending' ELSE 'dead' END, topic, message_type, created_at, attempts,
         CASE WHEN was_leased THEN least(lost_lease_count, 2147483646) + 1 ELSE lost_lease_count END, priority,
         CASE WHEN fate <> 'early' THEN clock.now END, due_at,
         CASE fate WHEN 'early' THEN least(due_at, expires_at) END,
-        expires_at, occurred_at, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id, causation_id,
-        content_type, headers, CASE fate WHEN 'expired' THEN $4 WHEN 'lost' THEN $5 WHEN 'parked' THEN $6 ELSE last_error END, payload
+        expires_at, occurred_at, aggregate_type, aggregate_id, tenant_id, message_key, key_hash, correlation_id,
+        causation_id, content_type, headers, CASE fate WHEN 'expired' THEN $4 WHEN 'lost' THEN $5 WHEN 'parked' THEN $6 ELSE last_error END, payload
     FROM gone, clock
     ON CONFLICT (message_id) WHERE state = 'pending' DO NOTHING
 ),

@@ -18,10 +18,10 @@ WITH gone AS (
 replayed AS (
     INSERT INTO pillarbox.outbox (
         id, message_id, topic, payload, created_at, priority, occurred_at, message_type, aggregate_type, aggregate_id,
-        tenant_id, message_key, correlation_id, causation_id, content_type, headers, last_error)
+        tenant_id, message_key, key_hash, correlation_id, causation_id, content_type, headers, last_error)
     SELECT
         id, message_id, topic, payload, created_at, priority, occurred_at, message_type, aggregate_type, aggregate_id,
-        tenant_id, message_key, correlation_id, causation_id, content_type, headers, last_error
+        tenant_id, message_key, key_hash, correlation_id, causation_id, content_type, headers, last_error
     FROM gone
     ORDER BY id
     ON CONFLICT (message_id) DO NOTHING

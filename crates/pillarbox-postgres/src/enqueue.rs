@@ -7,7 +7,7 @@ use pillarbox_core::lease::{Held, Lease};
 use pillarbox_core::message::{Message, When};
 use pillarbox_core::parts::{write_aggregate_type, write_headers};
 use pillarbox_core::store::{BoxFuture, Enqueue, Enqueued, OpenTransaction, Placement, chunks, enqueue_answers};
-use pillarbox_core::{MessageId, StoreError, WorkId};
+use pillarbox_core::{MessageId, StoreError, WorkId, key_hash};
 use sqlx::postgres::PgRow;
 use sqlx::{Connection, Decode, PgConnection, Postgres, Row, Transaction, Type};
 use time::OffsetDateTime;
@@ -249,7 +249,7 @@ macro_rules! optional {
 }
 
 /// In the order in which the functions take them.
-static OPTIONAL: [Optional; 11] = optional! {
+static OPTIONAL: [Optional; 12] = optional! {
     message_type text: Message::get_message_type;
     aggregate_type text: write_aggregate_type;
     aggregate_id text: Message::get_aggregate_id;
@@ -261,6 +261,7 @@ static OPTIONAL: [Optional; 11] = optional! {
     headers text: |message: &Message| write_headers(message.get_headers());
     occurred_at timestamptz: |message: &Message| message.get_occurred_at().map(instant);
     priority smallint: |message: &Message| Some(message.get_priority()).filter(|priority| *priority != 0);
+    key_hash bigint: |message: &Message| message.get_key().map(|key| i64::from(key_hash(key)));
 };
 
 type Column<T> = Option<Vec<Option<T>>>;

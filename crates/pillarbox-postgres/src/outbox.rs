@@ -12,7 +12,7 @@ use pillarbox_core::retention::{PurgeLimit, Retention};
 use pillarbox_core::store::{
     Claimed, Enqueue, Enqueued, Exchanged, GuardPlan, OutboxStore, Reap, Reaped, Settlement, StoreOptions,
 };
-use pillarbox_core::{AfterDead, InstanceStore, Order, OwnerToken, StoreError, StoreId, Wakeups, WorkId};
+use pillarbox_core::{AfterDead, InstanceStore, Order, OwnerToken, Served, StoreError, StoreId, Wakeups, WorkId};
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
 use time::OffsetDateTime;
@@ -43,10 +43,11 @@ impl OutboxStore for PostgresStore {
     }
 
     async fn claim(&self, claim: Claim) -> Result<Vec<Claimed>, StoreError> {
-        let start = self.floor().start(Instant::now(), self.settings().rescan_interval);
-        let order = order_code(claim.order());
-        let rows = self.fetch(&self.sql().claim, |query| self.bind_claim(query, claim, start).bind(order)).await?;
-        self.read_claimed(&rows, claim)
+        self.claim_from(claim, None).await
+    }
+
+    async fn claim_served(&self, claim: Claim, served: &Served) -> Result<Vec<Claimed>, StoreError> {
+        self.claim_from(claim, Some(served)).await
     }
 
     async fn settle(&self, owner: OwnerToken, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
@@ -61,24 +62,16 @@ impl OutboxStore for PostgresStore {
     }
 
     async fn exchange(&self, settlements: &[Settlement], claim: Claim) -> Result<Exchanged, StoreError> {
-        let plan = GuardPlan::new(settlements, |settlement| settlement.held)?;
-        if plan.is_empty() {
-            return Ok(Exchanged { settled: Vec::new(), claimed: self.claim(claim).await? });
-        }
-        let start = self.floor().start(Instant::now(), self.settings().rescan_interval);
-        let columns = Verdicts::of(plan.rows());
-        let (retention, order) = (retention_code(self.settings().retention), order_code(claim.order()));
-        let rows = self
-            .fetch(&self.sql().exchange, |query| {
-                columns.bind(self.bind_claim(query, claim, start)).bind(retention).bind(order)
-            })
-            .await?;
-        let Some((first, claimed)) = rows.split_first() else {
-            return Err(StoreError::unavailable("the database gave an answer without its first row"));
-        };
-        let claimed = self.read_claimed(claimed, claim)?;
-        self.floor().given_back(plan.given_back());
-        Ok(Exchanged { settled: answers(&plan, row::settled(first)?), claimed })
+        self.exchange_from(settlements, claim, None).await
+    }
+
+    async fn exchange_served(
+        &self,
+        settlements: &[Settlement],
+        claim: Claim,
+        served: &Served,
+    ) -> Result<Exchanged, StoreError> {
+        self.exchange_from(settlements, claim, Some(served)).await
     }
 
     async fn renew(&self, owner: OwnerToken, held: &[Held], lease: Duration) -> Result<Vec<Settled>, StoreError> {
@@ -145,6 +138,47 @@ impl OutboxStore for PostgresStore {
 }
 
 impl PostgresStore {
+    async fn claim_from(&self, claim: Claim, served: Option<&Served>) -> Result<Vec<Claimed>, StoreError> {
+        let start = self.start(served);
+        let order = order_code(claim.order());
+        let rows = self
+            .fetch(&self.sql().claim, |query| self.bind_claim(query, claim, start).bind(order).bind(bytes(served)))
+            .await?;
+        self.read_claimed(&rows, claim)
+    }
+
+    async fn exchange_from(
+        &self,
+        settlements: &[Settlement],
+        claim: Claim,
+        served: Option<&Served>,
+    ) -> Result<Exchanged, StoreError> {
+        let plan = GuardPlan::new(settlements, |settlement| settlement.held)?;
+        if plan.is_empty() {
+            return Ok(Exchanged { settled: Vec::new(), claimed: self.claim_from(claim, served).await? });
+        }
+        let start = self.start(served);
+        let columns = Verdicts::of(plan.rows());
+        let (retention, order) = (retention_code(self.settings().retention), order_code(claim.order()));
+        let rows = self
+            .fetch(&self.sql().exchange, |query| {
+                columns.bind(self.bind_claim(query, claim, start)).bind(retention).bind(order).bind(bytes(served))
+            })
+            .await?;
+        let Some((first, claimed)) = rows.split_first() else {
+            return Err(StoreError::unavailable("the database gave an answer without its first row"));
+        };
+        let claimed = self.read_claimed(claimed, claim)?;
+        self.floor().given_back(plan.given_back());
+        Ok(Exchanged { settled: answers(&plan, row::settled(first)?), claimed })
+    }
+
+    /// The row above which a claim from these partitions starts.
+    fn start(&self, served: Option<&Served>) -> i64 {
+        self.floor().serve(served);
+        self.floor().start(Instant::now(), self.settings().rescan_interval)
+    }
+
     /// Applies verdicts through a connection that is inside a transaction. What is given back can be claimed when that commits.
     pub(crate) async fn settle_on(
         &self,
@@ -253,4 +287,8 @@ fn read_reaped(row: &PgRow) -> Result<(Reaped, Option<WorkId>), sqlx::Error> {
 
 fn counter(value: u32) -> i32 {
     i32::try_from(value).unwrap_or(i32::MAX)
+}
+
+fn bytes(served: Option<&Served>) -> Option<Vec<u8>> {
+    served.map(|served| served.as_bytes().to_vec())
 }

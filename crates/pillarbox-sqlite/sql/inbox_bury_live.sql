@@ -1,11 +1,11 @@
 -- A message of the queue goes to the shelf as it is; inbox_leave_live.sql and inbox_bury.sql do the rest.
 INSERT OR REPLACE INTO pillarbox_inbox_shelf (
     id, message_id, state, due_at, expires_at, attempts, lost_lease_count, priority, created_at, topic, message_type,
-    aggregate_type, aggregate_id, tenant_id, message_key, correlation_id, causation_id, content_type, headers,
+    aggregate_type, aggregate_id, tenant_id, message_key, key_hash, correlation_id, causation_id, content_type, headers,
     occurred_at, last_error, payload
 )
 SELECT id, message_id, 'dead', due_at, expires_at, attempts, lost_lease_count, priority, created_at, topic, message_type,
-       aggregate_type, aggregate_id, tenant_id, message_key, correlation_id, causation_id, content_type, headers,
+       aggregate_type, aggregate_id, tenant_id, message_key, key_hash, correlation_id, causation_id, content_type, headers,
        occurred_at, last_error, payload
   FROM pillarbox_inbox
  WHERE message_id = ?1;

@@ -2,7 +2,7 @@
 -- A lease that ran out is taken over and counted as lost, unless that was once too often: those are the reaper's.
 -- A row with a message key goes when all before it in its key go too, none after it is held, and nothing before it waits on
 -- the shelf; ?7 says whether a dead one there counts. A later one can be held when an earlier one was replayed: a few are
--- looked at.
+-- looked at. ?8 has a byte for each partition, 1 where it is served, or is NULL; a key without a hash is partition 0's.
 UPDATE pillarbox_outbox
    SET owner_token = ?2,
        fence = ?3,
@@ -16,13 +16,15 @@ UPDATE pillarbox_outbox
               AND (due_at IS NULL OR due_at <= ?1)
               AND (expires_at IS NULL OR expires_at > ?1)
               AND (message_key IS NULL OR (
-                   NOT EXISTS (
+                   (?8 IS NULL OR substr(?8, abs(coalesce(key_hash, 0) % length(?8)) + 1, 1) = x'01')
+                   AND NOT EXISTS (
                        SELECT 1
                          FROM pillarbox_outbox AS lane
                         WHERE lane.message_key = ready.message_key AND lane.id < ready.id
                           AND NOT ((lane.owner_token IS NULL OR (coalesce(lane.locked_until, 0) <= ?1 AND lane.lost_lease_count < ?6))
                                    AND (lane.due_at IS NULL OR lane.due_at <= ?1)
-                                   AND (lane.expires_at IS NULL OR lane.expires_at > ?1)))
+                                   AND (lane.expires_at IS NULL OR lane.expires_at > ?1)
+                                   AND (?8 IS NULL OR substr(?8, abs(coalesce(lane.key_hash, 0) % length(?8)) + 1, 1) = x'01')))
                    AND NOT EXISTS (
                        SELECT 1
                          FROM (SELECT lane.locked_until

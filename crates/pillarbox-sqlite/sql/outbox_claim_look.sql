@@ -1,5 +1,5 @@
 -- A look before a claim, without the write lock: an idle store writes nothing and is in nobody's way. ?2 says whether a dead
--- message holds back later ones of its key.
+-- message holds back later ones of its key, ?3 which partitions are served, as in outbox_claim.sql.
 SELECT EXISTS (
            SELECT 1
              FROM pillarbox_outbox AS ready CROSS JOIN pillarbox_outbox_now
@@ -7,13 +7,15 @@ SELECT EXISTS (
               AND (due_at IS NULL OR due_at <= now)
               AND (expires_at IS NULL OR expires_at > now)
               AND (message_key IS NULL OR (
-                   NOT EXISTS (
+                   (?3 IS NULL OR substr(?3, abs(coalesce(key_hash, 0) % length(?3)) + 1, 1) = x'01')
+                   AND NOT EXISTS (
                        SELECT 1
                          FROM pillarbox_outbox AS lane
                         WHERE lane.message_key = ready.message_key AND lane.id < ready.id
                           AND NOT ((lane.owner_token IS NULL OR (coalesce(lane.locked_until, 0) <= now AND lane.lost_lease_count < ?1))
                                    AND (lane.due_at IS NULL OR lane.due_at <= now)
-                                   AND (lane.expires_at IS NULL OR lane.expires_at > now)))
+                                   AND (lane.expires_at IS NULL OR lane.expires_at > now)
+                                   AND (?3 IS NULL OR substr(?3, abs(coalesce(lane.key_hash, 0) % length(?3)) + 1, 1) = x'01')))
                    AND NOT EXISTS (
                        SELECT 1
                          FROM (SELECT lane.locked_until
@@ -32,4 +34,5 @@ SELECT EXISTS (
            SELECT 1
              FROM pillarbox_outbox_now CROSS JOIN pillarbox_outbox_shelf
             WHERE state = 'pending' AND wake_at <= now AND due_at <= now AND (expires_at IS NULL OR expires_at > now)
+              AND (message_key IS NULL OR (?3 IS NULL OR substr(?3, abs(coalesce(key_hash, 0) % length(?3)) + 1, 1) = x'01'))
        );

@@ -1,11 +1,11 @@
 -- As outbox_claim_waiting.sql, where all messages have one key.
 INSERT INTO pillarbox_outbox (
     id, message_id, owner_token, locked_until, fence, due_at, expires_at, attempts, lost_lease_count, priority,
-    created_at, topic, message_type, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id, causation_id,
+    created_at, topic, message_type, aggregate_type, aggregate_id, tenant_id, message_key, key_hash, correlation_id, causation_id,
     content_type, headers, occurred_at, last_error, payload
 )
 SELECT id, message_id, ?2, ?1 + ?4, ?3, due_at, expires_at, min(attempts + 1, 2147483647), lost_lease_count, priority,
-       created_at, topic, message_type, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id,
+       created_at, topic, message_type, aggregate_type, aggregate_id, tenant_id, message_key, key_hash, correlation_id,
        causation_id, content_type, headers, occurred_at, last_error, payload
   FROM pillarbox_outbox_shelf AS s
  WHERE state = 'pending' AND wake_at <= ?1 AND due_at <= ?1 AND (expires_at IS NULL OR expires_at > ?1)

@@ -7,10 +7,11 @@ WITH moment (now, owner_token, fence, locked_until) AS MATERIALIZED (
 ),
 message (
     message_id, topic, payload, message_type, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id,
-    causation_id, content_type, headers, occurred_at, priority, due_at, due_after, expires_at, expires_after
+    causation_id, content_type, headers, occurred_at, priority, key_hash, due_at, due_after, expires_at,
+    expires_after
 ) AS (
     VALUES
-    (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ),
 placed AS (
     SELECT message.*, moment.*,
@@ -20,8 +21,8 @@ placed AS (
 )
 INSERT INTO pillarbox_outbox (
     message_id, owner_token, locked_until, fence, attempts, due_at, expires_at, priority, created_at, topic,
-    message_type, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id, causation_id, content_type,
-    headers, occurred_at, payload
+    message_type, aggregate_type, aggregate_id, tenant_id, message_key, key_hash, correlation_id, causation_id,
+    content_type, headers, occurred_at, payload
 )
 SELECT message_id,
        CASE WHEN is_free THEN owner_token END,
@@ -29,7 +30,7 @@ SELECT message_id,
        CASE WHEN is_free THEN coalesce(fence, 0) ELSE 0 END,
        is_free AND owner_token IS NOT NULL,
        due, expires, priority, now, topic, message_type, aggregate_type, aggregate_id, tenant_id, message_key,
-       correlation_id, causation_id, content_type, headers, occurred_at, payload
+       key_hash, correlation_id, causation_id, content_type, headers, occurred_at, payload
   FROM (SELECT *, coalesce(due <= now, 1) AND coalesce(expires > now, 1) AS is_free FROM placed) AS p
  WHERE NOT EXISTS (SELECT 1 FROM pillarbox_outbox_shelf AS s WHERE s.message_id = p.message_id)
 ON CONFLICT (message_id) DO NOTHING

@@ -3,7 +3,7 @@
 -- OR REPLACE: a shelved row of the same message_id can only exist beside a foreign writer's; the latest outcome counts.
 INSERT OR REPLACE INTO pillarbox_outbox_shelf (
     id, message_id, state, wake_at, settled_at, settled_by, is_receipt, due_at, expires_at, attempts,
-    lost_lease_count, priority, created_at, topic, message_type, aggregate_type, aggregate_id, tenant_id, message_key,
+    lost_lease_count, priority, created_at, topic, message_type, aggregate_type, aggregate_id, tenant_id, message_key, key_hash,
     correlation_id, causation_id, content_type, headers, occurred_at, last_error, payload
 )
 SELECT id, message_id,
@@ -12,7 +12,7 @@ SELECT id, message_id,
        iif(is_dead, ?1, NULL),
        NULL, 0, due_at, expires_at, attempts,
        min(lost_lease_count + (owner_token IS NOT NULL), 2147483647),
-       priority, created_at, topic, message_type, aggregate_type, aggregate_id, tenant_id, message_key,
+       priority, created_at, topic, message_type, aggregate_type, aggregate_id, tenant_id, message_key, key_hash,
        correlation_id, causation_id, content_type, headers, occurred_at,
        CASE WHEN is_expired THEN ?5 WHEN is_lost THEN ?6 WHEN is_parked THEN ?7 ELSE last_error END, payload
   FROM (SELECT *, is_expired OR is_lost OR is_parked AS is_dead

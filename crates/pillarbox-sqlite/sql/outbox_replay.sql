@@ -1,10 +1,10 @@
 -- Dead rows become live ones and start anew; the last error stays to be read. outbox_leave_shelf.sql does the rest.
 -- A live row of the same message_id can only come from a foreign writer: then the dead one stays where it is.
 INSERT INTO pillarbox_outbox (
-    id, message_id, priority, created_at, topic, message_type, aggregate_type, aggregate_id, tenant_id, message_key,
+    id, message_id, priority, created_at, topic, message_type, aggregate_type, aggregate_id, tenant_id, message_key, key_hash,
     correlation_id, causation_id, content_type, headers, occurred_at, last_error, payload
 )
-SELECT id, message_id, priority, created_at, topic, message_type, aggregate_type, aggregate_id, tenant_id, message_key,
+SELECT id, message_id, priority, created_at, topic, message_type, aggregate_type, aggregate_id, tenant_id, message_key, key_hash,
        correlation_id, causation_id, content_type, headers, occurred_at, last_error, payload
   FROM pillarbox_outbox_shelf AS s
  WHERE state = 'dead' AND id > ?1

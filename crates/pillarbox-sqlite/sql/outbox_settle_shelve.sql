@@ -3,7 +3,7 @@
 -- OR REPLACE: a shelved row of the same message_id can only exist beside a foreign writer's; the latest outcome counts.
 INSERT OR REPLACE INTO pillarbox_outbox_shelf (
     id, message_id, state, wake_at, settled_at, settled_by, is_receipt, due_at, expires_at, attempts,
-    lost_lease_count, priority, created_at, topic, message_type, aggregate_type, aggregate_id, tenant_id, message_key,
+    lost_lease_count, priority, created_at, topic, message_type, aggregate_type, aggregate_id, tenant_id, message_key, key_hash,
     correlation_id, causation_id, content_type, headers, occurred_at, last_error, payload
 )
 SELECT id, message_id, state,
@@ -13,7 +13,7 @@ SELECT id, message_id, state,
        0,
        CASE state WHEN 'pending' THEN ?1 + delay ELSE due_at END,
        expires_at, max(attempts - given_back, 0),
-       lost_lease_count, priority, created_at, topic, message_type, aggregate_type, aggregate_id, tenant_id, message_key,
+       lost_lease_count, priority, created_at, topic, message_type, aggregate_type, aggregate_id, tenant_id, message_key, key_hash,
        correlation_id, causation_id, content_type, headers, occurred_at, coalesce(reason, last_error), payload
   FROM (SELECT l.*,
                json_extract(s.value, '$[1]') AS state,

@@ -7,7 +7,7 @@ use pillarbox_core::lease::{Held, Lease};
 use pillarbox_core::message::When;
 use pillarbox_core::parts::{write_aggregate_type, write_headers};
 use pillarbox_core::store::{BoxFuture, Enqueue, Enqueued, OpenTransaction, Placement, enqueue_answers};
-use pillarbox_core::{Message, MessageId, StoreError, WorkId};
+use pillarbox_core::{Message, MessageId, StoreError, WorkId, key_hash};
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{Arguments, Connection, Encode, SqlStr, Sqlite, SqliteConnection, Transaction, Type};
 use uuid::Uuid;
@@ -227,7 +227,7 @@ macro_rules! optional {
     };
 }
 
-const OPTIONAL: [Optional; 10] = optional! {
+const OPTIONAL: [Optional; 11] = optional! {
     message_type: add_some_text Message::get_message_type;
     aggregate_type: add_some_text write_aggregate_type;
     aggregate_id: add Message::get_aggregate_id;
@@ -238,6 +238,7 @@ const OPTIONAL: [Optional; 10] = optional! {
     content_type: add_some_text Message::get_content_type;
     headers: add |message: &Message| write_headers(message.get_headers());
     occurred_at: add |message: &Message| message.get_occurred_at().map(to_micros);
+    key_hash: add hash;
 };
 
 /// Never empty, but mostly zero.
@@ -249,7 +250,7 @@ const PRIORITY: Optional = Optional {
 
 /// The parameters of `outbox_enqueue.sql`, in the order of its question marks.
 fn bound(messages: &[Message], lease: Option<Lease>) -> Result<SqliteArguments, StoreError> {
-    let mut binds = Binds::for_values(3 + messages.len() * 18);
+    let mut binds = Binds::for_values(3 + messages.len() * 19);
     binds.add(lease.map(|lease| lease.owner().as_uuid()))?;
     binds.add(lease.map(|lease| lease.fence().as_i64()))?;
     binds.add(lease.map(|lease| micros(lease.duration())))?;
@@ -268,10 +269,16 @@ fn bound(messages: &[Message], lease: Option<Lease>) -> Result<SqliteArguments, 
         binds.add(write_headers(message.get_headers()))?;
         binds.add(message.get_occurred_at().map(to_micros))?;
         binds.add(message.get_priority())?;
+        binds.add(hash(message))?;
         binds.add_when(message.due().filter(|due| *due != When::After(Duration::ZERO)))?;
         binds.add_when(message.expires())?;
     }
     Ok(binds.arguments)
+}
+
+/// What says which partition a message belongs to.
+fn hash(message: &Message) -> Option<i64> {
+    message.get_key().map(|key| i64::from(key_hash(key)))
 }
 
 /// Words that are remembered while a batch is bound; more different ones would cost more to find than to copy.

@@ -11,7 +11,7 @@ use pillarbox_core::retention::{PurgeLimit, Retention};
 use pillarbox_core::store::{
     Claimed, Enqueue, Enqueued, Exchanged, GuardPlan, OutboxStore, Reap, Reaped, Settlement, StoreOptions,
 };
-use pillarbox_core::{Fence, InstanceStore, OwnerToken, Settled, StoreError, StoreId, Verdict, WorkId};
+use pillarbox_core::{Fence, InstanceStore, OwnerToken, Served, Settled, StoreError, StoreId, Verdict, WorkId};
 use serde_json::json;
 use sqlx::{SqlStr, SqliteConnection};
 
@@ -41,13 +41,11 @@ impl OutboxStore for SqliteStore {
     }
 
     async fn claim(&self, claim: Claim) -> Result<Vec<Claimed>, StoreError> {
-        let look = sqlx::query(self.inner.sql.claim_look.clone()).bind(self.inner.options.lost_leases_max);
-        let look = look.bind(claim.order().after_dead.holds_back());
-        let found = look.fetch_one(self.pool()).await.map_err(store_error)?;
-        if !row::get::<bool>(&found, 0)? {
-            return Ok(Vec::new());
-        }
-        self.write_at_now(move |inner, tx, now| Box::pin(claim_within(inner, tx, now, claim))).await
+        self.claim_from(claim, None).await
+    }
+
+    async fn claim_served(&self, claim: Claim, served: &Served) -> Result<Vec<Claimed>, StoreError> {
+        self.claim_from(claim, Some(served)).await
     }
 
     async fn settle(&self, owner: OwnerToken, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
@@ -61,20 +59,16 @@ impl OutboxStore for SqliteStore {
     }
 
     async fn exchange(&self, settlements: &[Settlement], claim: Claim) -> Result<Exchanged, StoreError> {
-        let plan = GuardPlan::new(settlements, |settlement| settlement.held)?;
-        if plan.is_empty() {
-            return Ok(Exchanged { settled: Vec::new(), claimed: self.claim(claim).await? });
-        }
-        let sorted = Sorted::new(claim.owner(), &plan, self.inner.options.retention);
-        let (applied, claimed) = self
-            .write_at_now(move |inner, tx, now| {
-                Box::pin(async move {
-                    let applied = sorted.apply(inner, tx, now).await?;
-                    Ok((applied, claim_within(inner, tx, now, claim).await?))
-                })
-            })
-            .await?;
-        Ok(Exchanged { settled: plan.answers(applied), claimed })
+        self.exchange_from(settlements, claim, None).await
+    }
+
+    async fn exchange_served(
+        &self,
+        settlements: &[Settlement],
+        claim: Claim,
+        served: &Served,
+    ) -> Result<Exchanged, StoreError> {
+        self.exchange_from(settlements, claim, Some(served)).await
     }
 
     async fn renew(&self, owner: OwnerToken, held: &[Held], lease: Duration) -> Result<Vec<Settled>, StoreError> {
@@ -160,6 +154,41 @@ impl OutboxStore for SqliteStore {
 }
 
 impl SqliteStore {
+    async fn claim_from(&self, claim: Claim, served: Option<&Served>) -> Result<Vec<Claimed>, StoreError> {
+        let order = claim.order();
+        let served = served.filter(|_| !order.in_sequence).cloned();
+        let look = sqlx::query(self.inner.sql.claim_look.clone()).bind(self.inner.options.lost_leases_max);
+        let look = look.bind(order.after_dead.holds_back()).bind(served.as_ref().map(Served::as_bytes));
+        let found = look.fetch_one(self.pool()).await.map_err(store_error)?;
+        if !row::get::<bool>(&found, 0)? {
+            return Ok(Vec::new());
+        }
+        self.write_at_now(move |inner, tx, now| Box::pin(claim_within(inner, tx, now, claim, served))).await
+    }
+
+    async fn exchange_from(
+        &self,
+        settlements: &[Settlement],
+        claim: Claim,
+        served: Option<&Served>,
+    ) -> Result<Exchanged, StoreError> {
+        let plan = GuardPlan::new(settlements, |settlement| settlement.held)?;
+        if plan.is_empty() {
+            return Ok(Exchanged { settled: Vec::new(), claimed: self.claim_from(claim, served).await? });
+        }
+        let sorted = Sorted::new(claim.owner(), &plan, self.inner.options.retention);
+        let served = served.cloned();
+        let (applied, claimed) = self
+            .write_at_now(move |inner, tx, now| {
+                Box::pin(async move {
+                    let applied = sorted.apply(inner, tx, now).await?;
+                    Ok((applied, claim_within(inner, tx, now, claim, served).await?))
+                })
+            })
+            .await?;
+        Ok(Exchanged { settled: plan.answers(applied), claimed })
+    }
+
     /// Applies verdicts through a connection that is inside a transaction.
     pub(crate) async fn settle_on(
         &self,
@@ -180,17 +209,22 @@ async fn claim_within(
     tx: &mut SqliteConnection,
     now: i64,
     claim: Claim,
+    served: Option<Served>,
 ) -> Result<Vec<Claimed>, StoreError> {
     let fence = claim.lease().fence();
     let take = |sql: &SqlStr, limit: u32| {
-        sqlx::query(sql.clone())
+        let query = sqlx::query(sql.clone())
             .bind(now)
             .bind(claim.owner().as_uuid())
             .bind(fence.as_i64())
             .bind(micros(claim.lease().duration()))
             .bind(limit)
             .bind(inner.options.lost_leases_max)
-            .bind(claim.order().after_dead.holds_back())
+            .bind(claim.order().after_dead.holds_back());
+        match claim.order().in_sequence {
+            true => query,
+            false => query.bind(served.as_ref().map(|served| served.as_bytes().to_vec())),
+        }
     };
     let (waiting, live) = match claim.order().in_sequence {
         true => (&inner.sql.claim_sequence_waiting, &inner.sql.claim_sequence),

@@ -18,7 +18,7 @@ const DEFAULT_VERSION: &str = "pillarbox_schema_version";
 pub(crate) const ENQUEUE_ROWS: [usize; 10] = [1000, 500, 200, 100, 50, 20, 10, 5, 2, 1];
 
 /// The line of `outbox_enqueue.sql` that stands for one message.
-const ENQUEUE_ROW: &str = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+const ENQUEUE_ROW: &str = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 
 macro_rules! statements {
     ($($name:ident)*) => {

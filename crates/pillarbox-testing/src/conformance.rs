@@ -321,6 +321,19 @@ macro_rules! conformance {
                 an_owned_message_whose_id_was_told_is_looked_for,
                 an_owned_message_with_a_clone_is_looked_for,
             }
+            partitions {
+                a_claim_takes_from_served_partitions,
+                however_it_is_stored_a_message_is_in_its_partition,
+                a_key_without_a_hash_belongs_to_the_first_partition,
+                two_that_divide_the_partitions_share_everything,
+                a_message_that_comes_back_stays_in_its_partition,
+                a_parked_message_stays_in_its_partition,
+                the_order_of_a_key_is_kept,
+                messages_of_another_partition_are_not_jumped,
+                an_exchange_takes_from_served_partitions,
+                new_partitions_are_looked_through_at_once,
+                a_sequence_knows_no_partitions,
+            }
             races {
                 sixteen_claimants_never_share_a_message,
                 claimants_never_share_a_message_that_waited,

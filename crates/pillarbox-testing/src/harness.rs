@@ -66,6 +66,9 @@ pub trait Harness: Sized + Send + Sync + 'static {
     /// with `headers` as they are given, well-formed or not.
     fn insert_foreign_row(&self, topic: &str, headers: Option<&str>) -> impl Future<Output = ()> + Send;
 
+    /// Takes the hash from every stored message with a key, as if another language had stored it.
+    fn forget_key_hashes(&self) -> impl Future<Output = ()> + Send;
+
     /// Adds a row to the list of instances as another language would, with `metadata` as it is given, well-formed or not, last
     /// seen so far `ahead` of now. Its service and host are `foreign`.
     fn insert_foreign_instance(&self, id: Uuid, metadata: &str, ahead: Duration) -> impl Future<Output = ()> + Send;

@@ -30,6 +30,7 @@ pub mod limits;
 pub mod order;
 pub mod order_races;
 pub mod owned;
+pub mod partitions;
 pub mod races;
 pub mod reap;
 pub mod replay;

@@ -239,6 +239,7 @@ impl Handover {
         match (message.is_delayed(), route) {
             (true, Some(_)) => self.delays.extend(message.due().map(delay_of)),
             (true, None) => {}
+            (false, Some(_)) if !engine.serves(message) => self.wakes_others = true,
             // Who runs a route that pauses looks for its messages by itself.
             (false, Some(route)) if engine.pauses.is_paused(route) => {}
             (false, Some(_)) => self.wakes_us = true,

@@ -1,10 +1,11 @@
 //! One of many: what an instance was told about itself, and which partitions are its own.
 
 use std::num::NonZeroU32;
+use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use pillarbox_core::instance::{HEARTBEAT_DEFAULT, STALE_AFTER_DEFAULT};
-use pillarbox_core::{Assignment, Instance, Invalid, OutboxStore, PartitionCount, Problem};
+use pillarbox_core::{Assignment, Instance, Invalid, OutboxStore, PartitionCount, Problem, Served};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -50,6 +51,11 @@ pub(crate) struct Membership {
 impl<On> RuntimeBuilder<On> {
     /// Registers this instance in a list beside the queue, says again and again that it is there, and divides the partitions of
     /// the queue's keys among all that are: see [`Runtime::assignment`].
+    ///
+    /// Messages with a key are claimed by the instance that owns the partition of their key; what nobody owns, and whatever has
+    /// no key, by all. So all instances of a queue should handle the same topics: one that
+    /// [leaves](crate::UnknownTopics::Leave) some to others claims from every partition, and so should those others. Where
+    /// [everything is in sequence](Self::in_sequence), partitions have no effect.
     ///
     /// The list is a table of its own, which the first instance deploys if the store deploys its tables; otherwise
     /// `pillarbox migrate --instances` does. An instance that ends by [`Runtime::shutdown`] is gone at once, others are when they
@@ -136,6 +142,8 @@ impl MembershipDraft {
 pub(crate) struct Member {
     pub(crate) settings: Option<Membership>,
     pub(crate) assignment: watch::Sender<Assignment>,
+    /// What follows from it for this instance; none as long as it serves everything.
+    served: RwLock<Option<Served>>,
     /// Somebody may have come or gone.
     pub(crate) news: Notify,
     /// The runtime ends.
@@ -151,7 +159,21 @@ impl Member {
             left.cancel();
         }
         let assignment = watch::Sender::new(Assignment::unknown(count));
-        Self { settings, assignment, news: Notify::new(), leaving, left }
+        Self { settings, assignment, served: RwLock::default(), news: Notify::new(), leaving, left }
+    }
+
+    /// From which partitions the instance claims; none when from all.
+    pub(crate) fn served(&self) -> Option<Served> {
+        self.served.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Puts a new assignment in place of the one before, which it answers.
+    fn publish(&self, after: Assignment) -> Assignment {
+        let me = self.settings.as_ref().map(|settings| settings.instance.id());
+        let is_alone = after.instances().len() < 2;
+        let served = me.filter(|_| !is_alone).map(|me| Served::by(me, &after));
+        *self.served.write().unwrap_or_else(PoisonError::into_inner) = served;
+        self.assignment.send_replace(after)
     }
 
     /// Takes the instance off the list, from a task; [`has_left`](Self::has_left) waits for it.

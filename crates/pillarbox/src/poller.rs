@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use pillarbox_core::lease::Claim;
 use pillarbox_core::store::{Claimed, Exchanged};
-use pillarbox_core::{Invalid, StoreError};
+use pillarbox_core::{Invalid, Message, Served, StoreError, key_hash};
 
 use crate::clock::{Tick, dice};
+use crate::config::UnknownTopics;
 use crate::dispatcher::Engine;
 use crate::queue::Path;
 use crate::schedule::{Situation, Step};
@@ -40,7 +41,7 @@ impl Engine {
         let mut call = CallGuard::new(self, reserved, Batch::default());
         let claim = self.claim_of(reserved)?;
         let leased_at = self.clock.now();
-        let claimed = self.store.claim(claim).await?;
+        let claimed = self.claim(claim).await?;
         let count = claimed.len();
         self.take_in(claimed, leased_at, call.take_room());
         Ok(count)
@@ -122,10 +123,31 @@ impl Engine {
     async fn exchange(&self, batch: &Batch, limit: usize) -> Result<Exchanged, StoreError> {
         let claim = self.claim_of(limit)?;
         if batch.is_empty() {
-            let claimed: Vec<Claimed> = self.store.claim(claim).await?;
-            return Ok(Exchanged { settled: Vec::new(), claimed });
+            return Ok(Exchanged { settled: Vec::new(), claimed: self.claim(claim).await? });
         }
-        self.store.exchange(&batch.settlements, claim).await
+        match self.served() {
+            Some(served) => self.store.exchange_served(&batch.settlements, claim, &served).await,
+            None => self.store.exchange(&batch.settlements, claim).await,
+        }
+    }
+
+    async fn claim(&self, claim: Claim) -> Result<Vec<Claimed>, StoreError> {
+        match self.served() {
+            Some(served) => self.store.claim_served(claim, &served).await,
+            None => self.store.claim(claim).await,
+        }
+    }
+
+    /// The partitions to claim from; none when from all. Whoever leaves topics to others, may find its own at theirs.
+    fn served(&self) -> Option<Served> {
+        let leaves_some = self.plan.unknown_topics == UnknownTopics::Leave;
+        if leaves_some { None } else { self.plan.member.served() }
+    }
+
+    /// Whether a message that waits in the store is claimed here.
+    pub(crate) fn serves(&self, message: &Message) -> bool {
+        let key = message.get_key().filter(|_| !self.plan.config.order.in_sequence);
+        key.is_none_or(|key| self.served().is_none_or(|served| served.has(Some(key_hash(key)))))
     }
 
     async fn settle_call(&self, turn: &mut Turn) {

@@ -47,6 +47,33 @@ fn the_partition_of_a_key_never_changes() {
     assert_eq!(partition_of("anything", count(1)).get(), 0);
 }
 
+/// WRK-03: what is stored beside a key is what its partition follows from, also under another count.
+#[test]
+fn the_hash_of_a_key_never_changes() {
+    assert_eq!(["", "a", "customer-7"].map(key_hash), [0x4fd0_bfc1, 0x2962_30c0, 0xe5c5_f55a]);
+    for key in ["", "a", "customer-7", "Größe"] {
+        assert_eq!(partition_of(key, count(10_000)).get(), key_hash(key) % 10_000);
+    }
+}
+
+/// WRK-03: all instances together serve everything, each what is its own; a key without a hash is partition 0's.
+#[test]
+fn each_message_is_served_by_whoever_owns_its_partition() {
+    let (ids, strange) = ([id(1), id(2), id(3)], id(4));
+    let assignment = assign(&ids, PartitionCount::default(), None);
+    for key in ["a", "b", "customer-7", "Größe", "📮"] {
+        let owner = assignment.owner_of(partition_of(key, assignment.count()));
+        for instance in ids.into_iter().chain([strange]) {
+            let has = Served::by(instance, &assignment).has(Some(key_hash(key)));
+            assert_eq!(has, owner == Some(instance), "{key}");
+        }
+    }
+    let owner = assignment.owner_of(Partition(0)).unwrap();
+    assert_eq!(ids.map(|id| Served::by(id, &assignment).has(None)), ids.map(|id| id == owner));
+    let unknown = Served::by(strange, &Assignment::unknown(PartitionCount::default()));
+    assert!(unknown.as_bytes().iter().all(|byte| *byte == 1), "what nobody owns everybody serves");
+}
+
 /// WRK-03: instances of two releases divide alike.
 #[test]
 fn who_owns_a_partition_never_changes() {

@@ -180,6 +180,12 @@ impl Harness for MysqlHarness {
             .unwrap();
     }
 
+    async fn forget_key_hashes(&self) {
+        for table in ["{t}", "{t}_shelf"] {
+            self.run(&format!("UPDATE {table} SET key_hash = NULL")).await;
+        }
+    }
+
     async fn set_counters(&self, attempts: u32, lost_lease_count: u32) {
         for table in ["{t}", "{t}_shelf"] {
             self.run(&format!("UPDATE {table} SET attempts = {attempts}, lost_lease_count = {lost_lease_count}")).await;

@@ -190,6 +190,12 @@ impl<R: Route> Harness for PostgresHarness<R> {
         sqlx::query(AssertSqlSafe(sql)).bind(topic).bind(headers).execute(&self.pool).await.unwrap();
     }
 
+    async fn forget_key_hashes(&self) {
+        for table in ["outbox", "outbox_shelf"] {
+            self.run(&format!("UPDATE {{schema}}.{table} SET key_hash = NULL")).await;
+        }
+    }
+
     async fn set_counters(&self, attempts: u32, lost_lease_count: u32) {
         for table in ["outbox", "outbox_shelf"] {
             self.run(&format!(

@@ -140,6 +140,10 @@ impl Harness for SqliteHarness {
         sqlx::query(AssertSqlSafe(sql)).bind(topic).bind(headers).execute(&self.user).await.unwrap();
     }
 
+    async fn forget_key_hashes(&self) {
+        self.run("UPDATE {t} SET key_hash = NULL; UPDATE {t}_shelf SET key_hash = NULL;").await;
+    }
+
     async fn set_counters(&self, attempts: u32, lost_lease_count: u32) {
         let (attempts, lost) = (attempts.min(i32::MAX as u32), lost_lease_count.min(i32::MAX as u32));
         self.run(&format!(

@@ -64,6 +64,11 @@ impl Harness for MemoryHarness {
         insert.expect("the tables are deployed");
     }
 
+    async fn forget_key_hashes(&self) {
+        let forget = self.store.call(|outbox, _| outbox.rows_mut().for_each(|row| row.key_hash = None));
+        forget.expect("the tables are deployed");
+    }
+
     async fn insert_foreign_instance(&self, id: Uuid, metadata: &str, ahead: Duration) {
         MemoryInstances::beside(&self.store).insert_foreign(id, metadata, ahead);
     }

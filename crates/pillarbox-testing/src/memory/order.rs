@@ -28,8 +28,8 @@ impl<'a> Lanes<'a> {
     }
 
     /// Rows whose time has come and that nothing of their key precedes: up to `limit`, those first that waited longest.
-    pub(super) fn woken(&self, limit: usize) -> Vec<WorkId> {
-        let is_ready = |row: &&Row| row.is_due(self.now) && !row.is_expired(self.now) && self.is_first(row);
+    pub(super) fn woken(&self, limit: usize, may: impl Fn(&Row) -> bool) -> Vec<WorkId> {
+        let is_ready = |row: &&Row| row.is_due(self.now) && !row.is_expired(self.now) && may(row) && self.is_first(row);
         let waiting = self.rows.values().filter(is_ready).filter_map(|row| match row.place {
             Place::Waiting { wake_at, .. } => Some((wake_at, row.id)),
             _ => None,
@@ -62,8 +62,8 @@ impl<'a> Lanes<'a> {
 
     /// Whether a waiting row is the first of its key, and nothing of its key is held.
     fn is_first(&self, row: &Row) -> bool {
-        let first_live = self.lane_of(row).iter().find(|other| other.is_live());
-        let is_free = first_live.is_none_or(|first| first.id > row.id && !first.is_held(self.now));
+        let near = self.lane_of(row).iter().filter(|other| other.is_live()).take(LOOK_AHEAD);
+        let is_free = near.into_iter().all(|other| other.id > row.id && !other.is_held(self.now));
         is_free && !self.is_behind_the_shelf(row)
     }
 

@@ -10,7 +10,7 @@ use pillarbox_core::outbox::{REASON_EXPIRED, REASON_LEASES_LOST};
 use pillarbox_core::retention::Retention;
 use pillarbox_core::retry::RetryPolicy;
 use pillarbox_core::store::{Claimed, Enqueue, Enqueued, Placement, Reap, Reaped, Settlement};
-use pillarbox_core::{AfterDead, AttemptEnd, MessageId, OwnerToken, Verdict, WorkId, decide};
+use pillarbox_core::{AfterDead, AttemptEnd, MessageId, OwnerToken, Served, Verdict, WorkId, decide};
 
 use super::locks::{Holder, Lock, Locks};
 use super::order::Lanes;
@@ -69,11 +69,20 @@ impl Outbox {
         WorkId::from_i64(self.last_id)
     }
 
-    pub(super) fn claim(&mut self, claim: Claim, lost_leases_max: u32, now: SystemTime) -> Vec<Claimed> {
+    pub(super) fn claim(
+        &mut self,
+        claim: Claim,
+        served: Option<&Served>,
+        lost_leases_max: u32,
+        now: SystemTime,
+    ) -> Vec<Claimed> {
         let limit = claim.limit() as usize;
-        let mut claimed = self.lease(Lanes::new(&self.rows, claim.order(), now).woken(limit), claim, now);
+        let is_served = |row: &Row| claim.order().in_sequence || row.is_served(served);
+        let woken = Lanes::new(&self.rows, claim.order(), now).woken(limit, is_served);
+        let mut claimed = self.lease(woken, claim, now);
         let is_ready = |row: &Row| {
-            row.is_due(now)
+            is_served(row)
+                && row.is_due(now)
                 && !row.is_expired(now)
                 && self.locks.holder(row.id).is_none()
                 && match row.place {

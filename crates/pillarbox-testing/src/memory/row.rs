@@ -9,7 +9,7 @@ use pillarbox_core::message::{When, truncated};
 use pillarbox_core::parts::{Parts, write_aggregate_type, write_headers};
 use pillarbox_core::retention::Retention;
 use pillarbox_core::store::{Claimed, Undecodable};
-use pillarbox_core::{AfterDead, Fence, Message, OwnerToken, State, Verdict, WorkId};
+use pillarbox_core::{AfterDead, Fence, Message, OwnerToken, Served, State, Verdict, WorkId, key_hash};
 
 /// Counters are 32-bit and signed in every database; they stop here.
 pub(super) const COUNT_MAX: u32 = i32::MAX.unsigned_abs();
@@ -19,6 +19,8 @@ pub(super) const COUNT_MAX: u32 = i32::MAX.unsigned_abs();
 pub(super) struct Row {
     pub(super) id: WorkId,
     pub(super) message: Message,
+    /// Of its key; another language may have left it out.
+    pub(super) key_hash: Option<u32>,
     /// The headers as stored; another language may have written something that is no header.
     pub(super) headers: Option<String>,
     pub(super) created_at: SystemTime,
@@ -49,6 +51,7 @@ impl Row {
         };
         let mut row = Self {
             id,
+            key_hash: message.get_key().map(key_hash),
             headers: write_headers(message.get_headers()),
             message: message.clone(),
             created_at: now,
@@ -129,8 +132,12 @@ impl Row {
             .with_id(self.message.id())
             .message_type(message_type)
             .priority(self.message.get_priority());
-        self.headers = None;
-        self.last_error = None;
+        (self.key_hash, self.headers, self.last_error) = (None, None, None);
+    }
+
+    /// Whether a claim that serves these partitions may take the row.
+    pub(super) fn is_served(&self, served: Option<&Served>) -> bool {
+        self.message.get_key().is_none() || served.is_none_or(|served| served.has(self.key_hash))
     }
 
     /// Whether a row on the shelf stands in the way of later ones of its key.

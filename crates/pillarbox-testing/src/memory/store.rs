@@ -10,7 +10,7 @@ use pillarbox_core::naming::Naming;
 use pillarbox_core::retention::PurgeLimit;
 use pillarbox_core::schema::{SchemaPolicy, SchemaStatus};
 use pillarbox_core::store::{Claimed, Enqueue, Enqueued, Exchanged, GuardPlan, Reap, Reaped, Settlement, StoreOptions};
-use pillarbox_core::{InstanceStore, OutboxStore, OwnerToken, SchemaAdmin, Settled, StoreError, StoreId};
+use pillarbox_core::{InstanceStore, OutboxStore, OwnerToken, SchemaAdmin, Served, Settled, StoreError, StoreId};
 
 use super::database::MemoryDatabase;
 use super::instance::MemoryInstances;
@@ -84,6 +84,25 @@ impl MemoryStore {
         until_free(attempt).await
     }
 
+    fn claim_from(&self, claim: Claim, served: Option<&Served>) -> Result<Vec<Claimed>, StoreError> {
+        self.call(|outbox, now| outbox.claim(claim, served, self.options.lost_leases_max, now))
+    }
+
+    async fn exchange_from(
+        &self,
+        settlements: &[Settlement],
+        claim: Claim,
+        served: Option<&Served>,
+    ) -> Result<Exchanged, StoreError> {
+        let plan = GuardPlan::new(settlements, |settlement| settlement.held)?;
+        let held = plan.rows().iter().map(|settlement| &settlement.held);
+        self.call_at(claim.owner(), held, |outbox, now| Exchanged {
+            settled: self.settle_on(outbox, claim.owner(), &plan, now),
+            claimed: outbox.claim(claim, served, self.options.lost_leases_max, now),
+        })
+        .await
+    }
+
     fn settle_on(
         &self,
         outbox: &mut Outbox,
@@ -125,7 +144,11 @@ impl OutboxStore for MemoryStore {
     }
 
     async fn claim(&self, claim: Claim) -> Result<Vec<Claimed>, StoreError> {
-        self.call(|outbox, now| outbox.claim(claim, self.options.lost_leases_max, now))
+        self.claim_from(claim, None)
+    }
+
+    async fn claim_served(&self, claim: Claim, served: &Served) -> Result<Vec<Claimed>, StoreError> {
+        self.claim_from(claim, Some(served))
     }
 
     async fn settle(&self, owner: OwnerToken, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
@@ -138,13 +161,16 @@ impl OutboxStore for MemoryStore {
     }
 
     async fn exchange(&self, settlements: &[Settlement], claim: Claim) -> Result<Exchanged, StoreError> {
-        let plan = GuardPlan::new(settlements, |settlement| settlement.held)?;
-        let held = plan.rows().iter().map(|settlement| &settlement.held);
-        self.call_at(claim.owner(), held, |outbox, now| Exchanged {
-            settled: self.settle_on(outbox, claim.owner(), &plan, now),
-            claimed: outbox.claim(claim, self.options.lost_leases_max, now),
-        })
-        .await
+        self.exchange_from(settlements, claim, None).await
+    }
+
+    async fn exchange_served(
+        &self,
+        settlements: &[Settlement],
+        claim: Claim,
+        served: &Served,
+    ) -> Result<Exchanged, StoreError> {
+        self.exchange_from(settlements, claim, Some(served)).await
     }
 
     async fn renew(&self, owner: OwnerToken, held: &[Held], lease: Duration) -> Result<Vec<Settled>, StoreError> {

@@ -20,7 +20,7 @@ pub(super) fn keyed(names: &str) -> Vec<Message> {
 }
 
 /// The names of claimed messages.
-fn names(claimed: &[Claimed]) -> String {
+pub(super) fn names(claimed: &[Claimed]) -> String {
     let names: Vec<_> = claimed.iter().map(|one| one.message.as_ref().expect("it can be read").topic()).collect();
     names.join(" ")
 }

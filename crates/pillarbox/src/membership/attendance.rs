@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pillarbox_core::instance::{Comings, InstanceRecord, InstanceStore};
 use pillarbox_core::retention::PurgeLimit;
-use pillarbox_core::{Assignment, InstanceId, OutboxStore, StoreError, assign};
+use pillarbox_core::{Assignment, InstanceId, StoreError, assign};
 use tokio::time::{Instant, sleep_until};
 
 use super::{Member, Membership};
@@ -27,7 +27,7 @@ const LOOK_GAP: Duration = Duration::from_secs(1);
 pub(crate) async fn run(engine: Arc<Engine>) {
     let member = Arc::clone(&engine.plan.member);
     let (Some(settings), Some(list)) = (&member.settings, engine.store.instances()) else { return };
-    let mut attendance = Attendance::new(&*engine.store, &member, settings, list);
+    let mut attendance = Attendance::new(&engine, &member, settings, list);
     loop {
         tokio::select! {
             biased;
@@ -41,7 +41,7 @@ pub(crate) async fn run(engine: Arc<Engine>) {
 }
 
 struct Attendance<'e> {
-    store: &'e dyn OutboxStore,
+    engine: &'e Engine,
     member: &'e Member,
     settings: &'e Membership,
     list: Arc<dyn InstanceStore>,
@@ -59,15 +59,10 @@ struct Attendance<'e> {
 }
 
 impl<'e> Attendance<'e> {
-    fn new(
-        store: &'e dyn OutboxStore,
-        member: &'e Member,
-        settings: &'e Membership,
-        list: Arc<dyn InstanceStore>,
-    ) -> Self {
+    fn new(engine: &'e Engine, member: &'e Member, settings: &'e Membership, list: Arc<dyn InstanceStore>) -> Self {
         let now = Instant::now();
         Self {
-            store,
+            engine,
             member,
             settings,
             list,
@@ -105,7 +100,7 @@ impl<'e> Attendance<'e> {
 
     async fn beat(&mut self) -> Result<(), StoreError> {
         if !self.is_open {
-            self.list.apply_policy(self.store.options().schema).await?;
+            self.list.apply_policy(self.engine.store.options().schema).await?;
             self.is_open = true;
         }
         self.list.heartbeat(&self.settings.instance).await?;
@@ -161,7 +156,9 @@ impl<'e> Attendance<'e> {
         ids.push(me);
         let count = self.member.assignment.borrow().count();
         let after = assign(&ids, count, self.settings.ceiling);
-        let before = self.member.assignment.send_replace(after.clone());
+        let before = self.member.publish(after.clone());
+        // What others left may wait already.
+        self.engine.nudge();
         self.others = live;
         self.log(&comings, &before, &after);
     }
@@ -182,7 +179,7 @@ impl<'e> Attendance<'e> {
 
     /// Others need not wait for their next heartbeat, where the store can wake them.
     async fn tell_others(&self) {
-        if let Err(error) = self.store.wake_others().await {
+        if let Err(error) = self.engine.store.wake_others().await {
             tracing::debug!(target: TARGET, %error, store = self.name(), "others were not woken; they look with their next heartbeat");
         }
     }
@@ -208,6 +205,6 @@ impl<'e> Attendance<'e> {
     }
 
     fn name(&self) -> &str {
-        self.store.id().as_str()
+        self.engine.store.id().as_str()
     }
 }

@@ -26,7 +26,7 @@ async fn join<S: OutboxStore + pillarbox::Transactional + Clone>(store: &S, inst
 }
 
 /// Waits until the runtime sees exactly these instances; how the partitions are divided then.
-async fn sees(runtime: &Runtime, instances: &[&Instance]) -> Assignment {
+pub(crate) async fn sees(runtime: &Runtime, instances: &[&Instance]) -> Assignment {
     let mut ids: Vec<InstanceId> = instances.iter().map(|instance| instance.id()).collect();
     ids.sort_unstable();
     let mut assignment = runtime.assignment();

@@ -14,6 +14,7 @@ mod intake;
 mod leases;
 mod order;
 mod outage;
+mod partitions;
 mod pauses;
 mod poller;
 mod settle;

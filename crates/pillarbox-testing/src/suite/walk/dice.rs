@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pillarbox_core::{AfterDead, Order};
+use pillarbox_core::{AfterDead, Order, PartitionCount, Served};
 use rand::RngExt as _;
 use rand::seq::IndexedRandom as _;
 
@@ -52,9 +52,14 @@ impl<H: Harness> Walk<'_, H> {
         Claim::new(self.owners[owner], lease, limit).expect("a legal claim").in_order(order)
     }
 
+    /// Mostly everything, else one of three partitions.
+    pub(super) fn served(&mut self) -> Option<Served> {
+        let (drawn, count) = (self.rng.random_range(0..9), PartitionCount::new(3).expect("a legal count"));
+        (drawn < 3).then(|| Served::only(count, |partition| partition.get() == drawn))
+    }
+
     pub(super) fn after_dead(&mut self) -> AfterDead {
-        use AfterDead::{Block, Park, Skip};
-        [Block, Skip, Skip, Park].choose(&mut self.rng).copied().unwrap_or_default()
+        [AfterDead::Block, AfterDead::Park].choose(&mut self.rng).copied().unwrap_or_default()
     }
 
     /// Mostly what the owner got last; sometimes what is stale, another's, named twice or under a wrong fence.
