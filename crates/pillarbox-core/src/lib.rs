@@ -30,6 +30,8 @@
 //! | [`inbox`] | the seam of the inbox, its receipts, and what another delivery of a message does |
 //! | [`wake`] | the seam for wake-ups between processes |
 //! | [`instance`] | who serves a queue now, and the seam of the list of them |
+//! | [`progress`] | how far receptors and perspectives have come, and the seam of their tables |
+//! | [`coordinator`] | one call for all of a worker's business with its database |
 //! | [`partition`] | which partition a key belongs to, and which instance a partition |
 //! | [`routing`] | the key by which one store among many is found |
 //! | [`selection`] | which of many stores gets the next turn |
@@ -37,6 +39,7 @@
 
 pub mod admin;
 pub mod clock;
+pub mod coordinator;
 pub mod discovery;
 pub mod error;
 pub mod floor;
@@ -52,6 +55,7 @@ pub mod outbox;
 pub mod partition;
 pub mod parts;
 pub mod problem;
+pub mod progress;
 pub mod retention;
 pub mod retry;
 pub mod route;
@@ -64,6 +68,7 @@ pub mod transaction;
 pub mod wake;
 
 pub use admin::OutboxAdmin;
+pub use coordinator::{QueueDone, QueueWork, WorkBatch, WorkDone};
 pub use discovery::{Discovery, DiscoveryError, StorePlace};
 pub use error::{ErrorKind, StoreError};
 pub use id::{Fence, InstanceId, MessageId, OwnerToken, StoreId, WorkId};
@@ -74,10 +79,13 @@ pub use order::{AfterDead, Order};
 pub use outbox::{AttemptEnd, Settled, State, Verdict, decide};
 pub use partition::{Assignment, Partition, PartitionCount, Served, assign, key_hash, partition_of};
 pub use problem::{Invalid, Problem};
+pub use progress::{Checkpoint, Outcome, ProgressStore, ReceptorResult, Recorded};
 pub use routing::RoutingKey;
 pub use schema::SchemaAdmin;
 pub use selection::Selection;
 pub use store::{EnqueueIn, OutboxStore};
 pub use subscription::{BrokerError, Delivered, Intaken, Subscription};
-pub use transaction::{CommitError, Isolation, Savepoint, StoreTransaction, Transactional};
+pub use transaction::{
+    CommitError, Coordinated, Isolation, ReceiveIn, Savepoint, StoreTransaction, Transactional, WorkTransaction,
+};
 pub use wake::Wakeups;

@@ -144,7 +144,7 @@ pub enum Settled {
     LeaseLost,
 }
 
-fn stored_reason(reason: &str) -> Option<Cow<'_, str>> {
+pub(crate) fn stored_reason(reason: &str) -> Option<Cow<'_, str>> {
     if reason.is_empty() {
         return None;
     }

@@ -19,7 +19,8 @@ pub enum SchemaPolicy {
 }
 
 /// What to do about tables that are not there.
-pub const DEPLOY_ADVICE: &str = "run `pillarbox migrate` (with --inbox for those of an inbox, --instances for that of the instances), \
+pub const DEPLOY_ADVICE: &str = "run `pillarbox migrate` (with --inbox for those of an inbox, --instances for that of the instances, \
+     --progress for those of the work coordinator), \
      or connect with SchemaPolicy::Deploy";
 
 /// One numbered step of the schema. A step is never changed once it has been released.
@@ -34,7 +35,7 @@ pub struct Migration {
 }
 
 /// Steps that are deployed and recorded together: the tables of a queue, or what stands beside them: an inbox's ledger, the
-/// list of instances.
+/// list of instances, the progress of receptors and perspectives.
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
     /// What its record adds to the name of the queue's table.

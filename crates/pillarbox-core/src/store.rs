@@ -30,6 +30,7 @@ use crate::order::AfterDead;
 use crate::outbox::{Settled, Verdict};
 use crate::partition::Served;
 use crate::problem::{Invalid, Problem};
+use crate::progress::ProgressStore;
 use crate::retention::{PurgeLimit, Retention};
 use crate::retry::LOST_LEASES_MAX;
 use crate::schema::SchemaPolicy;
@@ -186,6 +187,12 @@ pub trait OutboxStore: fmt::Debug + Send + Sync + 'static {
     ///
     /// A store without such a list answers none.
     fn instances(&self) -> Option<Arc<dyn InstanceStore>> {
+        None
+    }
+
+    /// How far receptors and perspectives have come, beside this queue. As with [`instances`](Self::instances), its tables are
+    /// deployed or checked by whoever uses them, and a store without them answers none.
+    fn progress(&self) -> Option<Arc<dyn ProgressStore>> {
         None
     }
 }

@@ -5,6 +5,10 @@ use crate::id::OwnerToken;
 use crate::outbox::Settled;
 use crate::store::{BoxFuture, Enqueue, Enqueued, GuardPlan, OutboxStore, Settlement};
 
+mod work;
+
+pub use work::{Coordinated, ReceiveIn, WorkTransaction, stale_claim};
+
 /// A store that begins transactions on its own database for its user.
 ///
 /// The transaction is an ordinary one of the driver: the user's own statements run on

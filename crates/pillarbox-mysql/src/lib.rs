@@ -52,10 +52,12 @@ mod instance;
 mod migrate;
 mod outbox;
 mod prepare;
+mod progress;
 mod row;
 mod sql;
 mod store;
 mod transaction;
+mod work;
 
 pub use directory::read_texts;
 pub use inbox::MysqlInbox;

@@ -5,13 +5,15 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
-use pillarbox_core::lease::{Claim, Held};
+use pillarbox_core::lease::{Claim, Held, Lease};
 use pillarbox_core::retention::{PurgeLimit, Retention};
 use pillarbox_core::store::{
     Claimed, Enqueue, Enqueued, Exchanged, GuardPlan, OutboxStore, Reap, Reaped, Settlement, StoreOptions,
     enqueue_answers,
 };
-use pillarbox_core::{AfterDead, InstanceStore, OwnerToken, Served, Settled, StoreError, StoreId, Verdict, WorkId};
+use pillarbox_core::{
+    AfterDead, InstanceStore, OwnerToken, ProgressStore, Served, Settled, StoreError, StoreId, Verdict, WorkId,
+};
 use serde_json::json;
 use sqlx::mysql::{MySql, MySqlArguments, MySqlRow};
 use sqlx::query::Query;
@@ -21,6 +23,7 @@ use time::OffsetDateTime;
 use crate::enqueue::{TWO_BYTES_OUTSIDE, duration_micros, guard_first, insert};
 use crate::error::store_error;
 use crate::instance::MysqlInstances;
+use crate::progress::MysqlProgress;
 use crate::row::{answers, claimed, get};
 use crate::sql::{LIST_MAX, binary, guarded, with_literal, with_number, with_owner};
 use crate::store::MysqlStore;
@@ -88,18 +91,12 @@ impl OutboxStore for MysqlStore {
     }
 
     async fn renew(&self, owner: OwnerToken, held: &[Held], lease: Duration) -> Result<Vec<Settled>, StoreError> {
-        let lease = pillarbox_core::lease::Lease::new(owner, lease)?.duration();
+        let lease = Lease::new(owner, lease)?;
         let plan = GuardPlan::new(held, |held| *held)?;
         if plan.is_empty() {
             return Ok(Vec::new());
         }
-        let held: Vec<Held> = plan.rows().iter().map(|held| **held).collect();
-        let renew = with_number(&self.inner.sql.renew, "0 /*lease*/", duration_micros(lease));
-        let statements = held
-            .chunks(LIST_MAX)
-            .flat_map(|held| [guarded(&self.inner.sql.settle, owner, held), guarded(&renew, owner, held)])
-            .collect();
-        let rows = self.transact(packed(statements, self.script_bytes_max())).await?;
+        let rows = self.transact(self.renew_scripts(lease, &plan)).await?;
         Ok(plan.answers(applied(&rows)?))
     }
 
@@ -138,6 +135,10 @@ impl OutboxStore for MysqlStore {
 
     fn instances(&self) -> Option<Arc<dyn InstanceStore>> {
         Some(Arc::new(MysqlInstances::beside(self)))
+    }
+
+    fn progress(&self) -> Option<Arc<dyn ProgressStore>> {
+        Some(Arc::new(MysqlProgress::beside(self)))
     }
 }
 
@@ -196,24 +197,63 @@ impl MysqlStore {
         Ok(plan.answers(applied(&rows)?))
     }
 
+    /// Renews through a connection that is known to be inside a transaction.
+    pub(crate) async fn renew_on(
+        &self,
+        tx: &mut MySqlConnection,
+        lease: Lease,
+        plan: &GuardPlan<'_, Held>,
+    ) -> Result<Vec<Settled>, StoreError> {
+        let mut rows = Vec::new();
+        for script in self.renew_scripts(lease, plan) {
+            rows.extend(sqlx::raw_sql(AssertSqlSafe(script)).fetch_all(&mut *tx).await.map_err(store_error)?);
+        }
+        Ok(plan.answers(applied(&rows)?))
+    }
+
+    /// Claims through a connection that is known to be inside a transaction. Leaves the floor alone: the claim may be undone.
+    pub(crate) async fn claim_on(&self, tx: &mut MySqlConnection, claim: &Claim) -> Result<Vec<Claimed>, StoreError> {
+        let script = AssertSqlSafe(self.claim_statement(claim, 0, None));
+        let rows = sqlx::raw_sql(script).fetch_all(tx).await.map_err(store_error)?;
+        Ok(self.claimed_in(&rows)?.0)
+    }
+
+    fn renew_scripts(&self, lease: Lease, plan: &GuardPlan<'_, Held>) -> Vec<String> {
+        let held: Vec<Held> = plan.rows().iter().map(|held| **held).collect();
+        let (owner, sql) = (lease.owner(), &self.inner.sql);
+        let renew = with_number(&sql.renew, "0 /*lease*/", duration_micros(lease.duration()));
+        let statements =
+            held.chunks(LIST_MAX).flat_map(|held| [guarded(&sql.settle, owner, held), guarded(&renew, owner, held)]);
+        packed(statements.collect(), self.script_bytes_max())
+    }
+
     /// A claim from these partitions.
     fn next(&self, claim: Claim, served: Option<&Served>) -> Next {
         self.inner.floor.serve(served);
         let floor = self.inner.floor.start(Instant::now(), self.inner.options.rescan_interval);
-        let (fence, lease) = (claim.lease().fence().as_i64(), duration_micros(claim.lease().duration()));
-        let order = self.order_bits(&claim);
+        Next {
+            fence: claim.lease().fence().as_i64(),
+            lease: duration_micros(claim.lease().duration()),
+            limit: claim.limit(),
+            floor,
+            order: self.order_bits(&claim),
+            served: served.map(|served| served.as_bytes().to_vec()),
+            statement: self.claim_statement(&claim, floor, served),
+        }
+    }
+
+    fn claim_statement(&self, claim: &Claim, floor: i64, served: Option<&Served>) -> String {
         let sql = with_owner(&self.inner.sql.claim, claim.owner());
-        let sql = with_number(&sql, "0 /*fence*/", fence);
-        let sql = with_number(&sql, "0 /*lease*/", lease);
+        let sql = with_number(&sql, "0 /*fence*/", claim.lease().fence().as_i64());
+        let sql = with_number(&sql, "0 /*lease*/", duration_micros(claim.lease().duration()));
         let sql = with_number(&sql, "1 /*limit*/", i64::from(claim.limit()));
         let sql = with_number(&sql, "0 /*floor*/", floor);
         let sql = with_number(&sql, "0 /*lost_leases_max*/", self.lost_leases_max());
-        let mut statement = with_number(&sql, "0 /*order*/", order);
-        if let Some(served) = served {
-            statement = with_literal(&statement, "NULL /*served*/", &binary(served.as_bytes()));
+        let sql = with_number(&sql, "0 /*order*/", self.order_bits(claim));
+        match served {
+            Some(served) => with_literal(&sql, "NULL /*served*/", &binary(served.as_bytes())),
+            None => sql,
         }
-        let served = served.map(|served| served.as_bytes().to_vec());
-        Next { fence, lease, limit: claim.limit(), floor, order, served, statement }
     }
 
     /// Acks carry no text, so they travel as plain statements with the ids in them: opening JSON costs the server more.
@@ -308,6 +348,14 @@ impl MysqlStore {
     }
 
     fn read_claim(&self, rows: &[MySqlRow], claim: &Claim) -> Result<Vec<Claimed>, StoreError> {
+        let (taken, highest) = self.claimed_in(rows)?;
+        let full = taken.len() >= claim.limit() as usize;
+        self.inner.floor.claimed(Instant::now(), highest, full, taken.iter().any(Claimed::has_key));
+        Ok(taken)
+    }
+
+    /// The messages of a claim, sorted, and the highest row of those that had not waited.
+    fn claimed_in(&self, rows: &[MySqlRow]) -> Result<(Vec<Claimed>, Option<WorkId>), StoreError> {
         let mut taken = Vec::new();
         let mut highest = None;
         for row in rows.iter().filter(|row| answers(row, "id")) {
@@ -318,13 +366,11 @@ impl MysqlStore {
             }
             taken.push(message);
         }
-        let (full, keyed) = (taken.len() >= claim.limit() as usize, taken.iter().any(Claimed::has_key));
-        if keyed {
+        if taken.iter().any(Claimed::has_key) {
             self.inner.has_keys.store(true, Ordering::Relaxed);
         }
-        self.inner.floor.claimed(Instant::now(), highest, full, keyed);
         taken.sort_by_key(|message| message.held.work_id);
-        Ok(taken)
+        Ok((taken, highest))
     }
 
     /// The order as the routine takes it. The last bit spares it the look whether there are keys at all: many settled

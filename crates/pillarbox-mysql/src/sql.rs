@@ -96,6 +96,17 @@ statements_beside!(
 );
 
 statements_beside!(
+    /// The statements of the progress of receptors and perspectives.
+    ProgressStatements, "progress":
+    record_receptors,
+    record_checkpoints,
+    changed_receptors,
+    changed_checkpoints,
+    receptors_of,
+    checkpoint,
+);
+
+statements_beside!(
     /// The statements of an inbox's ledger; those of its queue are the outbox's.
     InboxStatements, "inbox":
     see,
@@ -235,7 +246,8 @@ mod tests {
     #[test]
     fn no_statement_keeps_a_default_name() {
         let naming = Naming::new("s", "t").unwrap();
-        let beside = (InboxStatements::new(&naming), InstanceStatements::new(&naming));
+        let beside =
+            (InboxStatements::new(&naming), InstanceStatements::new(&naming), ProgressStatements::new(&naming));
         let all = format!("{:?} {beside:?}", Statements::new(&naming));
         assert!(!all.contains("pillarbox"));
     }

@@ -36,7 +36,8 @@ const COMMIT: &str = "SELECT @@in_transaction; COMMIT AND CHAIN";
 /// `CREATE TABLE`, ends it too; its commit then fails although what came before that statement is stored.
 pub struct MysqlTransaction {
     tx: Transaction<'static, MySql>,
-    store: MysqlStore,
+    pub(crate) store: MysqlStore,
+    pub(crate) isolation: Isolation,
     /// After a deadlock the server has rolled back everything, and would answer a commit as if nothing had happened.
     whole: Wholeness,
     /// Rows that its commit makes claimable at once, and whose claims must look so far down.
@@ -51,7 +52,7 @@ impl Transactional for MysqlStore {
         // A begin() that is dropped half-way would leave an open transaction in the pool.
         Box::pin(lasting(async move {
             let tx = begin_clean(&store.inner.pool, &beginning(isolation)).await?;
-            Ok(MysqlTransaction { tx, store, whole: Wholeness::new(), given_back: Vec::new() })
+            Ok(MysqlTransaction { tx, store, isolation, whole: Wholeness::new(), given_back: Vec::new() })
         }))
     }
 }
@@ -133,6 +134,21 @@ impl ConsumeIn<MysqlTransaction> for MysqlInbox {
 }
 
 impl MysqlTransaction {
+    /// Runs a call of ours. When it does not come to its end, the transaction cannot be committed.
+    pub(crate) async fn run<T>(
+        &mut self,
+        call: impl AsyncFnOnce(&mut MySqlConnection) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let before = self.whole;
+        self.whole = before.opened();
+        if !before.is_proven() {
+            self.require_open().await?;
+        }
+        let done = call(&mut self.tx).await?;
+        self.whole = before.proven(true);
+        Ok(done)
+    }
+
     async fn end(mut self) -> Result<(), CommitError> {
         if let Some(torn) = self.whole.torn() {
             let _ = self.tx.rollback().await;

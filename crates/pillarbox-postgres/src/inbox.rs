@@ -30,7 +30,7 @@ use ledger::Taking;
 /// An inbox in a PostgreSQL database, beside the outbox whose connections it shares. Clones share everything.
 #[derive(Clone)]
 pub struct PostgresInbox {
-    queue: PostgresStore,
+    pub(crate) queue: PostgresStore,
     sql: Arc<InboxSql>,
     remember: Duration,
 }

@@ -37,10 +37,12 @@ mod instance;
 mod migrate;
 mod notify;
 mod outbox;
+mod progress;
 mod row;
 mod sql;
 mod store;
 mod transaction;
+mod work;
 
 pub use directory::read_texts;
 pub use inbox::PostgresInbox;

@@ -30,6 +30,12 @@ pub(crate) const INSTANCES: Part = Part {
     steps: &[Migration { number: 4, name: "instances", sql: include_str!("../migrations/0004_instances.sql") }],
 };
 
+/// How far receptors and perspectives have come, deployed with the first work coordinator.
+pub(crate) const PROGRESS: Part = Part {
+    suffix: "_progress",
+    steps: &[Migration { number: 5, name: "progress", sql: include_str!("../migrations/0005_progress.sql") }],
+};
+
 /// Several outboxes may share a schema: each has its own rows.
 const VERSION_TABLE: &str = "CREATE TABLE IF NOT EXISTS pillarbox.schema_version (
     table_name text        NOT NULL,

@@ -12,7 +12,9 @@ use pillarbox_core::retention::{PurgeLimit, Retention};
 use pillarbox_core::store::{
     Claimed, Enqueue, Enqueued, Exchanged, GuardPlan, OutboxStore, Reap, Reaped, Settlement, StoreOptions,
 };
-use pillarbox_core::{AfterDead, InstanceStore, Order, OwnerToken, Served, StoreError, StoreId, Wakeups, WorkId};
+use pillarbox_core::{
+    AfterDead, InstanceStore, Order, OwnerToken, ProgressStore, Served, StoreError, StoreId, Wakeups, WorkId,
+};
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
 use time::OffsetDateTime;
@@ -21,6 +23,7 @@ use crate::enqueue::{self, micros, require_open};
 use crate::error::store_error;
 use crate::instance::PostgresInstances;
 use crate::notify;
+use crate::progress::PostgresProgress;
 use crate::row;
 use crate::store::{PgQuery, PostgresStore};
 
@@ -80,15 +83,8 @@ impl OutboxStore for PostgresStore {
         if plan.is_empty() {
             return Ok(Vec::new());
         }
-        let ids: Vec<i64> = plan.rows().iter().map(|held| held.work_id.as_i64()).collect();
-        let fences: Vec<i64> = plan.rows().iter().map(|held| held.fence.as_i64()).collect();
-        let rows = self
-            .fetch(&self.sql().renew, |query| {
-                query.bind(&ids).bind(&fences).bind(owner.as_uuid()).bind(micros(lease.duration()))
-            })
-            .await?;
-        let renewed = rows.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>().map_err(store_error)?;
-        Ok(plan.answers(renewed.into_iter().map(WorkId::from_i64)))
+        let rows = self.fetch(&self.sql().renew, |query| bind_renew(query, lease, &plan)).await?;
+        read_renewed(&plan, &rows)
     }
 
     async fn reap(&self, reap: Reap) -> Result<Reaped, StoreError> {
@@ -128,6 +124,10 @@ impl OutboxStore for PostgresStore {
         Some(Arc::new(PostgresInstances::beside(self)))
     }
 
+    fn progress(&self) -> Option<Arc<dyn ProgressStore>> {
+        Some(Arc::new(PostgresProgress::beside(self)))
+    }
+
     async fn wake_others(&self) -> Result<(), StoreError> {
         notify::wake_others(self).await
     }
@@ -140,10 +140,7 @@ impl OutboxStore for PostgresStore {
 impl PostgresStore {
     async fn claim_from(&self, claim: Claim, served: Option<&Served>) -> Result<Vec<Claimed>, StoreError> {
         let start = self.start(served);
-        let order = order_code(claim.order());
-        let rows = self
-            .fetch(&self.sql().claim, |query| self.bind_claim(query, claim, start).bind(order).bind(bytes(served)))
-            .await?;
+        let rows = self.fetch(&self.sql().claim, |query| self.bind_plain_claim(query, claim, start, served)).await?;
         self.read_claimed(&rows, claim)
     }
 
@@ -194,6 +191,32 @@ impl PostgresStore {
         read_settled(plan, &rows?)
     }
 
+    /// Renews through a connection that is inside a transaction.
+    pub(crate) async fn renew_on(
+        &self,
+        tx: &mut PgConnection,
+        lease: Lease,
+        plan: &GuardPlan<'_, Held>,
+    ) -> Result<Vec<Settled>, StoreError> {
+        let rows = self.query(&self.sql().renew, |query| bind_renew(query, lease, plan)).fetch_all(tx).await;
+        let rows = rows.map_err(store_error);
+        self.notice_if_foreign(&rows);
+        read_renewed(plan, &rows?)
+    }
+
+    /// Claims through a connection that is inside a transaction. Leaves the floor alone: the claim may be undone.
+    pub(crate) async fn claim_on(&self, tx: &mut PgConnection, claim: Claim) -> Result<Vec<Claimed>, StoreError> {
+        let rows =
+            self.query(&self.sql().claim, |query| self.bind_plain_claim(query, claim, 0, None)).fetch_all(tx).await;
+        let rows = rows.map_err(store_error);
+        self.notice_if_foreign(&rows);
+        sorted_claimed(&rows?, claim)
+    }
+
+    fn bind_plain_claim(&self, query: PgQuery, claim: Claim, start: i64, served: Option<&Served>) -> PgQuery {
+        self.bind_claim(query, claim, start).bind(order_code(claim.order())).bind(bytes(served))
+    }
+
     fn bind_settle(&self, query: PgQuery, columns: &Verdicts<'_>, owner: OwnerToken) -> PgQuery {
         columns.bind(query).bind(owner.as_uuid()).bind(retention_code(self.settings().retention))
     }
@@ -209,14 +232,30 @@ impl PostgresStore {
     }
 
     fn read_claimed(&self, rows: &[PgRow], claim: Claim) -> Result<Vec<Claimed>, StoreError> {
-        let fence = claim.lease().fence();
-        let mut claimed = rows.iter().map(|row| row::claimed(row, fence)).collect::<Result<Vec<_>, _>>()?;
-        claimed.sort_unstable_by_key(|claimed| claimed.held.work_id);
+        let claimed = sorted_claimed(rows, claim)?;
         let full = claimed.len() >= claim.limit() as usize;
         let highest = claimed.last().map(|last| last.held.work_id);
         self.floor().claimed(Instant::now(), highest, full, claimed.iter().any(Claimed::has_key));
         Ok(claimed)
     }
+}
+
+fn sorted_claimed(rows: &[PgRow], claim: Claim) -> Result<Vec<Claimed>, StoreError> {
+    let fence = claim.lease().fence();
+    let mut claimed = rows.iter().map(|row| row::claimed(row, fence)).collect::<Result<Vec<_>, _>>()?;
+    claimed.sort_unstable_by_key(|claimed| claimed.held.work_id);
+    Ok(claimed)
+}
+
+fn bind_renew(query: PgQuery, lease: Lease, plan: &GuardPlan<'_, Held>) -> PgQuery {
+    let ids: Vec<i64> = plan.rows().iter().map(|held| held.work_id.as_i64()).collect();
+    let fences: Vec<i64> = plan.rows().iter().map(|held| held.fence.as_i64()).collect();
+    query.bind(ids).bind(fences).bind(lease.owner().as_uuid()).bind(micros(lease.duration()))
+}
+
+fn read_renewed(plan: &GuardPlan<'_, Held>, rows: &[PgRow]) -> Result<Vec<Settled>, StoreError> {
+    let renewed = rows.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>().map_err(store_error)?;
+    Ok(plan.answers(renewed.into_iter().map(WorkId::from_i64)))
 }
 
 fn read_settled(plan: &GuardPlan<'_, Settlement>, rows: &[PgRow]) -> Result<Vec<Settled>, StoreError> {

@@ -71,6 +71,15 @@ pub(crate) struct InstanceSql {
     pub(crate) forget: Statement,
 }
 
+/// The statements of the progress of receptors and perspectives.
+#[derive(Debug)]
+pub(crate) struct ProgressSql {
+    pub(crate) record_receptors: Statement,
+    pub(crate) record_checkpoints: Statement,
+    pub(crate) receptors_of: Statement,
+    pub(crate) checkpoint: Statement,
+}
+
 /// A column that some message of a batch uses, and its type as a parameter.
 pub(crate) type UsedColumn = (&'static str, &'static str);
 
@@ -202,6 +211,17 @@ impl InstanceSql {
             leave: planned!(anew, naming, "instance_leave"),
             live: planned!(anew, naming, "instance_live"),
             forget: planned!(anew, naming, "instance_forget"),
+        }
+    }
+}
+
+impl ProgressSql {
+    pub(crate) fn new(naming: &Naming) -> Self {
+        Self {
+            record_receptors: planned!(anew, naming, "progress_record_receptors"),
+            record_checkpoints: planned!(anew, naming, "progress_record_checkpoints"),
+            receptors_of: planned!(anew, naming, "progress_receptors_of"),
+            checkpoint: planned!(anew, naming, "progress_checkpoint"),
         }
     }
 }

@@ -132,6 +132,19 @@ impl ConsumeIn<PostgresTransaction> for PostgresInbox {
 }
 
 impl PostgresTransaction {
+    /// Runs a call of ours. When it does not come to its end, the transaction cannot be committed.
+    pub(crate) async fn run<T>(
+        &mut self,
+        call: impl AsyncFnOnce(&mut PgConnection) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let before = self.whole;
+        self.whole = before.opened();
+        self.require_block(before).await?;
+        let done = call(&mut self.tx).await?;
+        self.whole = before.proven(true);
+        Ok(done)
+    }
+
     /// What must not happen alone is not sent before the server has said that a transaction is open.
     async fn require_block(&mut self, whole: Wholeness) -> Result<(), StoreError> {
         if whole.is_proven() {

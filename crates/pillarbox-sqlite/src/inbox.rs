@@ -21,7 +21,7 @@ use crate::error::store_error;
 use crate::migrate::LEDGER;
 use crate::row::{self, micros, record};
 use crate::sql::InboxStatements;
-use crate::store::SqliteStore;
+use crate::store::{Inner, SqliteStore};
 
 mod ledger;
 
@@ -30,8 +30,8 @@ use ledger::{Taking, mark_within, named, receive_one, see, take, take_new};
 /// An inbox in an SQLite file, beside the outbox whose connections it shares. Clones share everything.
 #[derive(Clone)]
 pub struct SqliteInbox {
-    queue: SqliteStore,
-    sql: Arc<InboxStatements>,
+    pub(crate) queue: SqliteStore,
+    pub(crate) sql: Arc<InboxStatements>,
     remember: Duration,
 }
 
@@ -102,23 +102,7 @@ impl InboxStore for SqliteInbox {
         }
         let (sql, batch) = (Arc::clone(&self.sql), incoming.to_vec());
         self.queue
-            .write_at_now(move |inner, tx, _| {
-                Box::pin(async move {
-                    let mut received = vec![None; batch.len()];
-                    for round in Incoming::rounds(&batch) {
-                        let mut messages = Vec::new();
-                        for at in round {
-                            let one = receive_one(&sql, tx, &batch[at]).await?;
-                            if matches!(one.outcome, Reception::Queued | Reception::Replaced) {
-                                messages.push(batch[at].queued_as(one.message_id));
-                            }
-                            received[at] = Some(one);
-                        }
-                        enqueue_within(inner, tx, Enqueue::pending(&messages)).await?;
-                    }
-                    Ok(received.into_iter().flatten().collect::<Vec<_>>())
-                })
-            })
+            .write_at_now(move |inner, tx, _| Box::pin(async move { receive_within(inner, tx, &sql, &batch).await }))
             .await
     }
 
@@ -193,6 +177,28 @@ impl ConsumeIn<SqliteConnection> for SqliteInbox {
             self.register_within(tx, receipt, lease).await
         })
     }
+}
+
+/// Receives on a connection that is known to be inside a transaction.
+pub(crate) async fn receive_within(
+    inner: &Inner,
+    tx: &mut SqliteConnection,
+    sql: &InboxStatements,
+    batch: &[Incoming],
+) -> Result<Vec<Received>, StoreError> {
+    let mut received = vec![None; batch.len()];
+    for round in Incoming::rounds(batch) {
+        let mut messages = Vec::new();
+        for at in round {
+            let one = receive_one(sql, tx, &batch[at]).await?;
+            if matches!(one.outcome, Reception::Queued | Reception::Replaced) {
+                messages.push(batch[at].queued_as(one.message_id));
+            }
+            received[at] = Some(one);
+        }
+        enqueue_within(inner, tx, Enqueue::pending(&messages)).await?;
+    }
+    Ok(received.into_iter().flatten().collect())
 }
 
 impl SqliteInbox {

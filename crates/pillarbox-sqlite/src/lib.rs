@@ -67,10 +67,12 @@ mod inbox;
 mod instance;
 mod migrate;
 mod outbox;
+mod progress;
 mod row;
 mod sql;
 mod store;
 mod transaction;
+mod work;
 
 pub use directory::read_texts;
 pub use inbox::SqliteInbox;

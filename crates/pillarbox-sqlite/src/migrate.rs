@@ -32,6 +32,12 @@ pub(crate) const INSTANCES: Part = Part {
     steps: &[Migration { number: 4, name: "instances", sql: include_str!("../migrations/0004_instances.sql") }],
 };
 
+/// How far receptors and perspectives have come, deployed with the first work coordinator.
+pub(crate) const PROGRESS: Part = Part {
+    suffix: "_progress",
+    steps: &[Migration { number: 5, name: "progress", sql: include_str!("../migrations/0005_progress.sql") }],
+};
+
 const VERSION_TABLE: &str = "\
 CREATE TABLE IF NOT EXISTS pillarbox_schema_version (
     outbox     TEXT    NOT NULL,
@@ -150,10 +156,10 @@ mod tests {
 
     #[test]
     fn steps_are_numbered_without_gaps() {
-        let steps = [&QUEUE, &LEDGER, &INSTANCES].into_iter().flat_map(|part| part.steps);
+        let steps = [&QUEUE, &LEDGER, &INSTANCES, &PROGRESS].into_iter().flat_map(|part| part.steps);
         let mut numbers: Vec<_> = steps.map(|step| step.number).collect();
         numbers.sort_unstable();
-        assert_eq!(numbers, [1, 2, 3, 4]);
+        assert_eq!(numbers, [1, 2, 3, 4, 5]);
     }
 
     #[test]

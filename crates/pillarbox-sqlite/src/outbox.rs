@@ -4,20 +4,23 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
-use pillarbox_core::lease::{Claim, Held, LEASE_MAX, Lease};
+use pillarbox_core::lease::{Claim, Held, Lease};
 use pillarbox_core::order::{AfterDead, REASON_PARKED};
 use pillarbox_core::outbox::{REASON_EXPIRED, REASON_LEASES_LOST};
 use pillarbox_core::retention::{PurgeLimit, Retention};
 use pillarbox_core::store::{
     Claimed, Enqueue, Enqueued, Exchanged, GuardPlan, OutboxStore, Reap, Reaped, Settlement, StoreOptions,
 };
-use pillarbox_core::{Fence, InstanceStore, OwnerToken, Served, Settled, StoreError, StoreId, Verdict, WorkId};
+use pillarbox_core::{
+    Fence, InstanceStore, OwnerToken, ProgressStore, Served, Settled, StoreError, StoreId, Verdict, WorkId,
+};
 use serde_json::json;
 use sqlx::{SqlStr, SqliteConnection};
 
 use crate::enqueue::{enqueue_within, require_open};
 use crate::error::store_error;
 use crate::instance::SqliteInstances;
+use crate::progress::SqliteProgress;
 use crate::row::{self, claimed, id_list, id_map, micros, work_id};
 use crate::store::{Inner, SqliteStore, at_now};
 
@@ -72,23 +75,14 @@ impl OutboxStore for SqliteStore {
     }
 
     async fn renew(&self, owner: OwnerToken, held: &[Held], lease: Duration) -> Result<Vec<Settled>, StoreError> {
-        // The lease is drawn for its checks alone: a renewal keeps its fence.
-        let lease = micros(Lease::new(owner, lease)?.duration().min(LEASE_MAX));
+        let lease = Lease::new(owner, lease)?;
         let plan = GuardPlan::new(held, |held| *held)?;
         if plan.is_empty() {
             return Ok(Vec::new());
         }
         let fences = fences(plan.rows().iter().copied());
-        let applied = self
-            .write_at_now(move |inner, tx, now| {
-                Box::pin(async move {
-                    let renew = sqlx::query(inner.sql.renew.clone()).bind(now).bind(owner.as_uuid()).bind(fences);
-                    let rows = renew.bind(lease).fetch_all(tx).await.map_err(store_error)?;
-                    rows.iter().map(work_id).collect::<Result<Vec<_>, _>>()
-                })
-            })
-            .await?;
-        Ok(plan.answers(applied))
+        let renew = self.write_at_now(move |inner, tx, now| Box::pin(renew_within(inner, tx, now, lease, fences)));
+        Ok(plan.answers(renew.await?))
     }
 
     async fn reap(&self, reap: Reap) -> Result<Reaped, StoreError> {
@@ -151,6 +145,10 @@ impl OutboxStore for SqliteStore {
     fn instances(&self) -> Option<Arc<dyn InstanceStore>> {
         Some(Arc::new(SqliteInstances::beside(self)))
     }
+
+    fn progress(&self) -> Option<Arc<dyn ProgressStore>> {
+        Some(Arc::new(SqliteProgress::beside(self)))
+    }
 }
 
 impl SqliteStore {
@@ -203,8 +201,21 @@ impl SqliteStore {
     }
 }
 
+/// Makes leases last as long as this one from now; a renewal keeps its fence.
+pub(crate) async fn renew_within(
+    inner: &Inner,
+    tx: &mut SqliteConnection,
+    now: i64,
+    lease: Lease,
+    fences: String,
+) -> Result<Vec<WorkId>, StoreError> {
+    let renew = sqlx::query(inner.sql.renew.clone()).bind(now).bind(lease.owner().as_uuid()).bind(fences);
+    let rows = renew.bind(micros(lease.duration())).fetch_all(tx).await.map_err(store_error)?;
+    rows.iter().map(work_id).collect()
+}
+
 /// Takes what waited for its time first, then what lies in the live table.
-async fn claim_within(
+pub(crate) async fn claim_within(
     inner: &Inner,
     tx: &mut SqliteConnection,
     now: i64,
@@ -357,7 +368,7 @@ impl Sorted {
     }
 }
 
-fn fences<'a>(held: impl IntoIterator<Item = &'a Held>) -> String {
+pub(crate) fn fences<'a>(held: impl IntoIterator<Item = &'a Held>) -> String {
     id_map(held.into_iter().map(|held| (held.work_id, held.fence.as_i64())))
 }
 

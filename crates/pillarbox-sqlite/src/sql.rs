@@ -95,6 +95,11 @@ statements_beside! {
 }
 
 statements_beside! {
+    /// The statements of the progress of receptors and perspectives.
+    ProgressStatements, "progress": record_receptors record_checkpoints receptors_of checkpoint
+}
+
+statements_beside! {
     /// The statements of an inbox's ledger; those of its queue are the outbox's.
     InboxStatements, "inbox":
     see register register_new release set leave_live leave_shelf bury_live bury get mismatches purge purge_look
@@ -208,7 +213,8 @@ mod tests {
     #[test]
     fn no_statement_keeps_a_default_name() {
         let naming = Naming::new("app", "mail").unwrap();
-        let beside = (InboxStatements::new(&naming), InstanceStatements::new(&naming));
+        let beside =
+            (InboxStatements::new(&naming), InstanceStatements::new(&naming), ProgressStatements::new(&naming));
         let statements = format!("{:?} {beside:?}", Statements::new(&naming));
         let code: String = statements.split("\\n").filter(|line| !line.trim_start().starts_with("--")).collect();
         assert!(!code.contains("pillarbox"), "{code}");

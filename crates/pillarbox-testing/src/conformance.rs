@@ -86,6 +86,32 @@ macro_rules! conformance {
                 an_undecodable_row_is_handed_out_as_such,
                 a_foreign_row_is_a_message,
             }
+            coordinator {
+                everything_in_one_call_takes_effect_together,
+                what_was_enqueued_is_pending_and_may_be_claimed_by_the_same_call,
+                a_batch_in_the_users_transaction_takes_effect_with_its_commit,
+                a_batch_in_a_transaction_that_is_undone_leaves_nothing,
+                a_batch_in_a_nested_part_that_fails_leaves_nothing,
+                nonsense_is_answered_item_by_item,
+                a_zombie_is_told_and_the_rest_takes_effect,
+                claims_keep_the_order_of_keys,
+                others_pass_over_what_an_open_transaction_has_claimed,
+                a_claim_that_is_undone_moves_no_floor,
+                a_claim_behind_a_snapshot_is_refused,
+                a_duplicate_of_an_inbox_message_is_an_answer,
+                wrong_arguments_are_refused_as_a_whole,
+                two_coordinators_at_once_never_share_a_message,
+            }
+            coordinator_progress {
+                a_result_of_a_receptor_can_be_read,
+                what_a_receptor_has_done_stays_done,
+                a_checkpoint_never_moves_back,
+                the_furthest_of_many_checkpoints_at_once_stands,
+                what_is_named_twice_counts_once,
+                names_are_compared_byte_for_byte,
+                progress_is_deployed_when_it_is_used,
+                a_batch_cut_short_is_whole_or_nothing,
+            }
             data {
                 every_field_comes_back,
                 due_time_and_expiry_come_back_as_instants,

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use pillarbox_core::inbox::InboxOptions;
 use pillarbox_core::store::{Enqueue, Enqueued, StoreOptions};
-use pillarbox_core::{ConsumeIn, OutboxAdmin, OutboxStore, SchemaAdmin, StoreError, Transactional, WithInbox};
+use pillarbox_core::{
+    ConsumeIn, Coordinated, OutboxAdmin, OutboxStore, SchemaAdmin, StoreError, Transactional, WithInbox,
+};
 use uuid::Uuid;
 
 /// A transaction that the store under test has begun.
@@ -22,6 +24,7 @@ pub trait Harness: Sized + Send + Sync + 'static {
         + SchemaAdmin
         + Transactional
         + WithInbox<Inbox: ConsumeIn<Self::Transaction>>
+        + Coordinated
         + Clone;
 
     /// A transaction of a user of the store.
@@ -55,8 +58,8 @@ pub trait Harness: Sized + Send + Sync + 'static {
     /// Opens a store with exactly these options, naming included, in the database of this test.
     fn connect_as_is(&self, options: StoreOptions) -> impl Future<Output = Result<Self::Store, StoreError>> + Send;
 
-    /// Lets time pass for this test alone: every time in its tables, those of its inbox and of the outbox's list of instances
-    /// included, moves so far into the past.
+    /// Lets time pass for this test alone: every time in its tables, those of its inbox, of the outbox's list of instances and
+    /// of the coordinator's progress included, moves so far into the past.
     fn advance(&self, by: Duration) -> impl Future<Output = ()> + Send;
 
     /// Overwrites the recorded schema version, as an older or newer program would have left it.

@@ -87,4 +87,6 @@ pub use double::{TestOutbox, memory};
 pub use encryption::Encryption;
 pub use everything::use_everything;
 pub use harness::{Harness, StoreTx};
-pub use memory::{MemoryDatabase, MemoryHarness, MemoryInbox, MemoryInstances, MemoryStore, MemoryTransaction};
+pub use memory::{
+    MemoryDatabase, MemoryHarness, MemoryInbox, MemoryInstances, MemoryProgress, MemoryStore, MemoryTransaction,
+};

@@ -31,14 +31,17 @@ mod ledger;
 mod locks;
 mod order;
 mod outbox;
+mod progress;
 mod row;
 mod staged;
 mod store;
 mod transaction;
+mod work;
 
 pub use database::MemoryDatabase;
 pub use harness::MemoryHarness;
 pub use inbox::MemoryInbox;
 pub use instance::MemoryInstances;
+pub use progress::MemoryProgress;
 pub use store::MemoryStore;
 pub use transaction::MemoryTransaction;

@@ -8,6 +8,8 @@ pub mod again;
 pub mod born_leased;
 pub mod cancellation;
 pub mod claim;
+pub mod coordinator;
+pub mod coordinator_progress;
 pub mod data;
 pub mod detached;
 pub mod enqueue;

@@ -190,6 +190,14 @@ impl Handover {
         self.hub.telemetry.enqueued(message);
     }
 
+    /// Takes note of many that were stored for whoever claims them, and none of which came by the hot path.
+    pub(crate) fn stored_plain(&mut self, messages: &[Message]) {
+        for message in messages {
+            self.note_pending(message, None);
+            self.stored_pending(message);
+        }
+    }
+
     /// How much there is so far.
     pub(crate) fn mark(&self) -> (usize, usize) {
         (self.entries.len(), self.delays.len())

@@ -107,6 +107,17 @@ impl<S: WithInbox> Inbox<S> {
         &self.ledger
     }
 
+    pub(crate) fn outbox(&self) -> &Outbox<S> {
+        &self.outbox
+    }
+
+    /// Takes note of messages that were stored in a transaction, which is committed by now.
+    pub(crate) fn stored(&self, incoming: &[Incoming], received: &[Received]) {
+        if !received.is_empty() {
+            self.erased().stored(incoming, received);
+        }
+    }
+
     /// The same inbox, whose [`consume`](Self::consume) begins its transactions at this isolation level instead of the
     /// store's. A transaction that fails with a [conflict](ErrorKind::Conflict) had no effect: let the sender come again.
     #[must_use]
@@ -292,9 +303,13 @@ impl RoutedInbox {
     /// be acknowledged to their sender.
     pub async fn receive(&self, incoming: &[Incoming]) -> Result<Vec<Received>, StoreError> {
         let received = self.ledger.receive(incoming).await?;
-        self.telemetry.received(incoming, &received);
-        self.hub.nudge();
+        self.stored(incoming, &received);
         Ok(received)
+    }
+
+    fn stored(&self, incoming: &[Incoming], received: &[Received]) {
+        self.telemetry.received(incoming, received);
+        self.hub.nudge();
     }
 
     pub(crate) fn hub(&self) -> &Arc<Hub> {

@@ -44,6 +44,7 @@
 //! | [`Outbox`], [`Tx`] | where messages are enqueued, and the transaction that does it |
 //! | [`Inbox`] | where messages come in, and take effect once |
 //! | [`Intake`], [`Subscription`], [`Bridge`] | from a broker, or another outbox, into the inbox |
+//! | [`Coordinator`] | a worker's own loop: one atomic call for what is done, what is new and what comes next |
 //! | [`Runtime`] | handles messages in this process; [`Inline`] does so in the caller's task |
 //! | [`Fleet`], [`Router`] | one runtime over many stores, and each of them by its key; [`Tenants`], [`SqliteFiles`] find them |
 //! | [`event`] | typed messages: a type that knows its topic |
@@ -57,6 +58,7 @@
 #![cfg_attr(feature = "postgres", doc = "| [`postgres`] | [`PostgresStore`](postgres::PostgresStore) |")]
 #![cfg_attr(feature = "mysql", doc = "| [`mysql`] | [`MysqlStore`](mysql::MysqlStore), for MySQL and MariaDB |")]
 //! | [`message`], [`outbox`], [`retry`], [`lease`], [`retention`] | plain data and pure decisions |
+//! | [`progress`] | how far receptors and perspectives have come |
 //! | [`this_process`], [`instance`], [`partition`] | one of many instances: who is there, and which partitions are whose |
 //! | [`store`], [`admin`], [`schema`] | the seams that every backend fills, with their contracts |
 //! | [`naming`], [`id`], [`problem`], [`error`] | names, and what can be wrong |
@@ -77,6 +79,7 @@ mod clock;
 mod config;
 mod connect;
 mod context;
+mod coordinator;
 mod crew;
 mod dispatcher;
 mod due;
@@ -126,6 +129,7 @@ pub use builder::{OneStore, RuntimeBuilder};
 pub use config::UnknownTopics;
 pub use connect::{AnyInbox, Backend, Store, connect};
 pub use context::Context;
+pub use coordinator::{Coordinator, WorkError};
 pub use event::{Event, EventError, IntoMessage};
 pub use extract::Payload;
 pub use failure::{Failure, FailureKind, Handled, HandlerResult};
@@ -151,14 +155,16 @@ pub use async_trait::async_trait;
 pub use tokio_util::sync::CancellationToken;
 
 pub use pillarbox_core::{
-    AfterDead, Assignment, AttemptEnd, BrokerError, CommitError, ConsumeIn, Delivered, Discovery, DiscoveryError,
-    EnqueueIn, ErrorKind, Fence, InboxStore, Incoming, Instance, InstanceId, InstanceStore, Intaken, Invalid,
-    Isolation, Limits, Message, MessageId, OutboxAdmin, OutboxStore, OwnerToken, Partition, PartitionCount, Problem,
-    Receipt, RoutingKey, SchemaAdmin, Selection, Settled, StoreError, StoreId, StorePlace, Subscription, Transactional,
-    TypeName, Verdict, WithInbox, WorkId, decide,
+    AfterDead, Assignment, AttemptEnd, BrokerError, Checkpoint, CommitError, ConsumeIn, Coordinated, Delivered,
+    Discovery, DiscoveryError, EnqueueIn, ErrorKind, Fence, InboxStore, Incoming, Instance, InstanceId, InstanceStore,
+    Intaken, Invalid, Isolation, Limits, Message, MessageId, OutboxAdmin, OutboxStore, Outcome, OwnerToken, Partition,
+    PartitionCount, Problem, ProgressStore, QueueDone, QueueWork, Receipt, ReceptorResult, Recorded, RoutingKey,
+    SchemaAdmin, Selection, Settled, StoreError, StoreId, StorePlace, Subscription, Transactional, TypeName, Verdict,
+    WithInbox, WorkBatch, WorkDone, WorkId, decide,
 };
 pub use pillarbox_core::{
-    admin, error, id, instance, lease, message, naming, order, partition, problem, retention, retry, schema, store,
+    admin, error, id, instance, lease, message, naming, order, partition, problem, progress, retention, retry, schema,
+    store,
 };
 
 #[cfg(feature = "mysql")]

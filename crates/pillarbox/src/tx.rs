@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use pillarbox_core::store::{Enqueue, Enqueued};
-use pillarbox_core::{CommitError, Savepoint, StoreError, StoreTransaction, Transactional};
+use pillarbox_core::{CommitError, Message, Savepoint, StoreError, StoreTransaction, Transactional};
 
 use crate::event::IntoMessage;
 use crate::hot_path::Handover;
@@ -43,6 +43,11 @@ impl<S: Transactional> Tx<S> {
 
     pub(crate) fn inner_mut(&mut self) -> &mut S::Transaction {
         &mut self.tx
+    }
+
+    /// Takes note of messages that were stored through it, pending, for whoever claims them.
+    pub(crate) fn stored_plain(&mut self, messages: &[Message]) {
+        self.handover.stored_plain(messages);
     }
 
     /// The database's own connection, inside the transaction.

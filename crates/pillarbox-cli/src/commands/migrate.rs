@@ -18,6 +18,10 @@ pub(crate) struct Options {
     /// The list of instances too, with --inbox also that of the inbox. Without this it is upgraded and checked where it is.
     #[arg(long)]
     instances: bool,
+    /// The progress of receptors and perspectives too, which the work coordinator keeps beside the outbox. Without this it is
+    /// upgraded and checked where it is.
+    #[arg(long)]
+    progress: bool,
     /// Print what would run on an empty database, for a DBA to read and run; changes nothing.
     ///
     /// PostgreSQL and MySQL are connected to all the same; an SQLite file need not exist.
@@ -52,6 +56,7 @@ pub(crate) async fn run(options: Options) -> Result<Exit, Failure> {
                 .filter(|(_, is_wanted)| *is_wanted)
                 .flat_map(|(list, _)| list.as_ref().map(|list| list.schema_script())),
         );
+        scripts.extend(store.progress().filter(|_| options.progress).map(|progress| progress.schema_script()));
         let script = scripts.join("\n");
         say(&script)?;
         return Ok(Exit::Fine);
@@ -62,6 +67,9 @@ pub(crate) async fn run(options: Options) -> Result<Exit, Failure> {
     for ((list, is_wanted), id) in lists.into_iter().zip(wanted).zip([store.id(), inbox.id()]) {
         let Some(list) = list else { continue };
         lines += &look.migrate(&format!("{id} instances"), &*list, is_wanted).await?;
+    }
+    if let Some(progress) = store.progress() {
+        lines += &look.migrate(&format!("{} progress", store.id()), &*progress, options.progress).await?;
     }
     say(&lines)?;
     Ok(Exit::Fine)

@@ -27,6 +27,24 @@ fn migrate_makes_the_list_of_instances_when_it_is_asked_to() {
     }
 }
 
+/// WRK-11: so are the tables of the work coordinator.
+#[test]
+fn migrate_makes_the_tables_of_progress_when_it_is_asked_to() {
+    for place in Place::everywhere() {
+        let (_, plain) = place.run(&["migrate"]);
+        assert!(!plain.contains("progress"), "{plain}");
+        let (code, refused) = place.refused(&["migrate", "--check", "--progress"]);
+        assert!(code == 1 && refused.contains("the tables do not exist"), "{refused}");
+        let (_, made) = place.run(&["migrate", "--progress"]);
+        assert_eq!(made.matches("progress: tables created, version 5").count(), 1, "{made}");
+        let (_, again) = place.run(&["migrate"]);
+        assert_eq!(again.matches("progress: nothing to do, the tables have version 5").count(), 1, "{again}");
+        let (_, printed) = place.run(&["migrate", "--print", "--progress"]);
+        assert!(printed.contains("_receptor") && printed.contains("_checkpoint"), "{printed}");
+        assert!(!place.run(&["migrate", "--print"]).1.contains("_receptor"));
+    }
+}
+
 /// WRK-03, H62: live and silent ones are listed with what they said, and nothing of it steers the terminal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn instances_are_listed_with_what_they_said() {

@@ -174,7 +174,7 @@ impl MysqlInbox {
         Ok((before, is_mismatch))
     }
 
-    pub(super) async fn receive_within(
+    pub(crate) async fn receive_within(
         &self,
         tx: &mut MySqlConnection,
         batch: &[Incoming],
@@ -208,6 +208,12 @@ impl MysqlInbox {
         Ok(received.into_iter().flatten().collect())
     }
 
+    /// Prepares a statement on a connection that may be the caller's.
+    async fn prepare(&self, tx: &mut MySqlConnection, statement: &str) -> Result<(), StoreError> {
+        let inner = &self.queue.inner;
+        inner.spares.prepare(&inner.pool.connect_options(), tx, statement).await.map_err(store_error)
+    }
+
     /// Rows of the ledger with what the queue knows, in no order.
     pub(super) async fn find(
         &self,
@@ -217,8 +223,7 @@ impl MysqlInbox {
     ) -> Result<Vec<MySqlRow>, StoreError> {
         let condition = vec![CONDITION; receipts.len()].join(" OR ");
         let statement = with_literal(&self.sql.find, CONDITION, &condition) + locking;
-        let inner = &self.queue.inner;
-        inner.spares.prepare(&inner.pool.connect_options(), tx, &statement).await.map_err(store_error)?;
+        self.prepare(tx, &statement).await?;
         let names = receipts.iter().flat_map(|one| [one.source(), one.message_id()]);
         let find = names.fold(sqlx::query(AssertSqlSafe(statement)), |find, name| find.bind(name.as_bytes()));
         find.fetch_all(tx).await.map_err(store_error)
@@ -235,6 +240,7 @@ impl MysqlInbox {
         for chunk in receipts.chunks(ROWS_MAX) {
             let drawn: Vec<_> = chunk.iter().map(|_| MessageId::new()).collect();
             let statement = with_literal(&self.sql.see, ROW, &vec![ROW; chunk.len()].join(", "));
+            self.prepare(tx, &statement).await?;
             let mut see = sqlx::query(AssertSqlSafe(statement));
             for (receipt, id) in chunk.iter().zip(&drawn) {
                 let content = receipt.get_hash();
@@ -295,6 +301,7 @@ impl MysqlInbox {
         is_queued: bool,
         reason: Option<String>,
     ) -> Result<(), StoreError> {
+        self.prepare(tx, &self.sql.set).await?;
         let set = sqlx::query(AssertSqlSafe(self.sql.set.as_str())).bind(state.as_str()).bind(is_queued).bind(reason);
         let set = set.bind(receipt.source().as_bytes()).bind(receipt.message_id().as_bytes());
         set.execute(tx).await.map(drop).map_err(store_error)

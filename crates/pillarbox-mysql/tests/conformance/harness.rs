@@ -149,6 +149,15 @@ impl Harness for MysqlHarness {
             self.run(&format!("UPDATE {{s}}_inbox SET {live}; UPDATE {{s}}_inbox_shelf SET {shelf}")).await;
             self.run(&format!("UPDATE {{s}}_inbox_ledger SET {ledger}")).await;
         }
+        for table in ["receptor", "checkpoint"] {
+            let found = format!(
+                "SELECT COUNT(*) FROM information_schema.tables
+                 WHERE table_schema = DATABASE() AND table_name = '{{t}}_{table}'"
+            );
+            if self.number(&found).await > 0 {
+                self.run(&format!("UPDATE {{t}}_{table} SET {}", back(&["changed_at"]))).await;
+            }
+        }
         let instances = "SELECT COUNT(*) FROM information_schema.tables
                          WHERE table_schema = DATABASE() AND table_name = '{t}_instance'";
         if self.number(instances).await > 0 {

@@ -230,7 +230,7 @@ impl PostgresInbox {
         Err(moving())
     }
 
-    pub(super) async fn receive_within(
+    pub(crate) async fn receive_within(
         &self,
         tx: &mut PgConnection,
         batch: &[Incoming],

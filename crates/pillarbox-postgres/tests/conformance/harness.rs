@@ -155,6 +155,14 @@ impl<R: Route> Harness for PostgresHarness<R> {
             ))
             .await;
         }
+        for table in ["receptor", "checkpoint"] {
+            let found = format!(
+                "SELECT count(*) FROM pg_tables WHERE schemaname = '{{schema}}' AND tablename = 'outbox_{table}'"
+            );
+            if self.number(&found).await > 0 {
+                self.run(&format!("UPDATE {{schema}}.outbox_{table} SET changed_at = changed_at - {by}")).await;
+            }
+        }
         let instances =
             "SELECT count(*) FROM pg_tables WHERE schemaname = '{schema}' AND tablename = 'outbox_instance'";
         if self.number(instances).await > 0 {

@@ -105,6 +105,12 @@ impl Harness for SqliteHarness {
             ))
             .await;
         }
+        for table in ["receptor", "checkpoint"] {
+            let has_table = format!("SELECT count(*) FROM sqlite_master WHERE name = '{{t}}_{table}'");
+            if self.number(&has_table).await > 0 {
+                self.run(&format!("UPDATE {{t}}_{table} SET changed_at = changed_at - {by};")).await;
+            }
+        }
         let has_instances = "SELECT count(*) FROM sqlite_master WHERE name = '{t}_instance'";
         if self.number(has_instances).await > 0 {
             self.run(&format!(

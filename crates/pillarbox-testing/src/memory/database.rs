@@ -13,6 +13,7 @@ use pillarbox_core::store::StoreOptions;
 use super::instance::Instances;
 use super::ledger::Ledger;
 use super::outbox::Outbox;
+use super::progress::Progress;
 use super::store::MemoryStore;
 use super::transaction::MemoryTransaction;
 
@@ -24,6 +25,9 @@ const LEDGER_VERSION: u32 = 3;
 
 /// The version of the list of instances; the same number as in the other backends.
 const INSTANCES_VERSION: u32 = 4;
+
+/// The version of the tables of progress; the same number as in the other backends.
+const PROGRESS_VERSION: u32 = 5;
 
 /// A database in memory, shared by all its handles.
 #[derive(Clone)]
@@ -38,6 +42,7 @@ pub(super) struct Inner {
     outboxes: HashMap<Naming, Outbox>,
     ledgers: HashMap<Naming, Ledger>,
     instances: HashMap<Naming, Instances>,
+    progress: HashMap<Naming, Progress>,
     pub(super) business_row_count: u64,
 }
 
@@ -46,8 +51,15 @@ impl MemoryDatabase {
     #[expect(clippy::new_without_default, reason = "two calls make two databases; a default would hide that")]
     pub fn new() -> Self {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_600_000_000);
-        let (outboxes, ledgers, instances) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Self { inner: Arc::new(Mutex::new(Inner { now, outboxes, ledgers, instances, business_row_count: 0 })) }
+        let inner = Inner {
+            now,
+            outboxes: HashMap::new(),
+            ledgers: HashMap::new(),
+            instances: HashMap::new(),
+            progress: HashMap::new(),
+            business_row_count: 0,
+        };
+        Self { inner: Arc::new(Mutex::new(inner)) }
     }
 
     /// Opens a store, as another process would; does about the tables what the options say.
@@ -111,6 +123,15 @@ impl MemoryDatabase {
         SchemaStatus::of(self.lock().instances.contains_key(naming).then_some(INSTANCES_VERSION), INSTANCES_VERSION)
     }
 
+    pub(super) fn deploy_progress(&self, naming: &Naming) -> u32 {
+        self.lock().progress.entry(naming.clone()).or_default();
+        PROGRESS_VERSION
+    }
+
+    pub(super) fn progress_status(&self, naming: &Naming) -> SchemaStatus {
+        SchemaStatus::of(self.lock().progress.contains_key(naming).then_some(PROGRESS_VERSION), PROGRESS_VERSION)
+    }
+
     pub(super) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
@@ -148,6 +169,15 @@ impl Inner {
         self.now += Duration::from_millis(1);
         let missing = || StoreError::rejected(SchemaStatus::Missing.to_string());
         Ok((self.instances.get_mut(naming).ok_or_else(missing)?, self.now))
+    }
+}
+
+impl Inner {
+    /// As [`call`](Self::call), on the progress of receptors and perspectives.
+    pub(super) fn call_progress(&mut self, naming: &Naming) -> Result<(&mut Progress, SystemTime), StoreError> {
+        self.now += Duration::from_millis(1);
+        let missing = || StoreError::rejected(SchemaStatus::Missing.to_string());
+        Ok((self.progress.get_mut(naming).ok_or_else(missing)?, self.now))
     }
 }
 

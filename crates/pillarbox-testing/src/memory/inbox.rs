@@ -19,6 +19,7 @@ use tokio::sync::OwnedMutexGuard;
 use super::ledger::{Entry, Ledger, Name, name_of};
 use super::locks::until_free;
 use super::outbox::Outbox;
+use super::staged::Overlay;
 use super::store::MemoryStore;
 
 /// An inbox in memory, beside the store that opened it; clones share everything.
@@ -115,7 +116,13 @@ impl MemoryInbox {
         until_free(attempt).await
     }
 
-    fn receive_one(&self, outbox: &mut Outbox, ledger: &mut Ledger, now: SystemTime, incoming: &Incoming) -> Received {
+    pub(super) fn receive_one(
+        &self,
+        outbox: &mut Outbox,
+        ledger: &mut Ledger,
+        now: SystemTime,
+        incoming: &Incoming,
+    ) -> Received {
         let name = name_of(incoming.receipt());
         let before = ledger.entries.get(&name).map(|entry| entry.standing(outbox, now));
         let entry = ledger.entries.entry(name).or_insert_with(|| Entry::new(now));
@@ -127,7 +134,7 @@ impl MemoryInbox {
         if matches!(outcome, Reception::Queued | Reception::Replaced) {
             entry.queue();
             let message = incoming.queued_as(entry.message_id);
-            let (rows, _) = outbox.prepare(&Enqueue::pending(std::slice::from_ref(&message)), &[], now);
+            let (rows, _) = outbox.prepare(&Enqueue::pending(std::slice::from_ref(&message)), &Overlay::new(), now);
             outbox.insert(rows);
         }
         Received { message_id: entry.message_id, before: before.map(state_of), outcome, is_mismatch }

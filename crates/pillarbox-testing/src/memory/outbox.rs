@@ -15,9 +15,10 @@ use pillarbox_core::{AfterDead, AttemptEnd, MessageId, OwnerToken, Served, Verdi
 use super::locks::{Holder, Lock, Locks};
 use super::order::Lanes;
 use super::row::{Place, Row, increased};
+use super::staged::Overlay;
 
 /// The tables of one outbox.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Outbox {
     pub(super) version: u32,
     last_id: i64,
@@ -31,11 +32,11 @@ impl Outbox {
     pub(super) fn prepare(
         &mut self,
         enqueue: &Enqueue<'_>,
-        unsaved: &[Row],
+        unsaved: &Overlay,
         now: SystemTime,
     ) -> (Vec<Row>, Vec<Enqueued>) {
         let mut rows: Vec<Row> = Vec::new();
-        let mut drawn: HashSet<MessageId> = unsaved.iter().map(|row| row.message.id()).collect();
+        let mut drawn: HashSet<MessageId> = unsaved.values().flatten().map(|row| row.message.id()).collect();
         let mut answers = Vec::new();
         for message in enqueue.messages() {
             let message_id = message.id();
@@ -64,6 +65,35 @@ impl Outbox {
         }
     }
 
+    /// Replaces, removes and adds rows; of two new ones for one message the first counts.
+    pub(super) fn lay_over(&mut self, overlay: Overlay) {
+        for (id, row) in overlay {
+            match row {
+                None => self.remove(id),
+                Some(row) if self.rows.contains_key(&id) => drop(self.rows.insert(id, row)),
+                Some(row) => self.insert(vec![row]),
+            }
+        }
+    }
+
+    /// The tables as a transaction with these changes sees them: its own locks do not stand in its way.
+    pub(super) fn seen_with(&self, overlay: &Overlay) -> Self {
+        let mut seen = self.clone();
+        overlay.keys().for_each(|row| seen.locks.ignore(*row));
+        seen.lay_over(overlay.clone());
+        seen
+    }
+
+    /// What must change to make these tables like those; also takes over the numbers that were drawn.
+    pub(super) fn changes_to(&mut self, changed: Self) -> Overlay {
+        self.last_id = changed.last_id;
+        let removed = self.rows.keys().filter(|id| !changed.rows.contains_key(id)).map(|id| (*id, None));
+        let mut overlay: Overlay = removed.collect();
+        let is_changed = |row: &Row| self.rows.get(&row.id) != Some(row);
+        overlay.extend(changed.rows.into_values().filter(is_changed).map(|row| (row.id, Some(row))));
+        overlay
+    }
+
     pub(super) fn draw_id(&mut self) -> WorkId {
         self.last_id += 1;
         WorkId::from_i64(self.last_id)
@@ -78,7 +108,8 @@ impl Outbox {
     ) -> Vec<Claimed> {
         let limit = claim.limit() as usize;
         let is_served = |row: &Row| claim.order().in_sequence || row.is_served(served);
-        let woken = Lanes::new(&self.rows, claim.order(), now).woken(limit, is_served);
+        let is_free = |row: &Row| is_served(row) && self.locks.holder(row.id).is_none();
+        let woken = Lanes::new(&self.rows, claim.order(), now).woken(limit, is_free);
         let mut claimed = self.lease(woken, claim, now);
         let is_ready = |row: &Row| {
             is_served(row)
@@ -155,7 +186,7 @@ impl Outbox {
         let Some(row) = self.rows.get_mut(&held.work_id).filter(|row| row.is_under(owner, held)) else {
             return false;
         };
-        row.place = Place::Leased { owner, fence: held.fence, locked_until: now + lease.duration() };
+        row.renew(lease, held, now);
         true
     }
 

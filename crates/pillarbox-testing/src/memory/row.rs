@@ -15,7 +15,7 @@ use pillarbox_core::{AfterDead, Fence, Message, OwnerToken, Served, State, Verdi
 pub(super) const COUNT_MAX: u32 = i32::MAX.unsigned_abs();
 
 /// A stored message.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Row {
     pub(super) id: WorkId,
     pub(super) message: Message,
@@ -80,6 +80,12 @@ impl Row {
             fence: lease.fence(),
             locked_until: truncated(now + lease.duration()),
         };
+    }
+
+    /// Prolongs the lease that the row is under.
+    pub(super) fn renew(&mut self, lease: Lease, held: Held, now: SystemTime) {
+        let (owner, locked_until) = (lease.owner(), truncated(now + lease.duration()));
+        self.place = Place::Leased { owner, fence: held.fence, locked_until };
     }
 
     /// Does what a verdict asks for; whether anything of the row is kept.

@@ -1,33 +1,25 @@
 //! What a transaction on the memory database has written, and nobody else can see yet.
 
-use std::time::SystemTime;
+use std::collections::BTreeMap;
 
-use pillarbox_core::OwnerToken;
+use pillarbox_core::WorkId;
 use pillarbox_core::naming::Naming;
-use pillarbox_core::retention::Retention;
-use pillarbox_core::store::Settlement;
 
 use super::database::Inner;
 use super::ledger::{Entry, Name};
+use super::progress::Progress;
 use super::row::Row;
+
+/// Rows as the commit will leave them; none for those that it removes. Nobody else changes them until then.
+pub(super) type Overlay = BTreeMap<WorkId, Option<Row>>;
 
 /// What the commit will write.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Staged {
-    rows: Vec<(Naming, Vec<Row>)>,
-    pub(super) settlements: Vec<Settling>,
+    rows: Vec<(Naming, Overlay)>,
     pub(super) registrations: Vec<Registration>,
+    pub(super) progress: Vec<(Naming, Progress)>,
     pub(super) business_row_count: u64,
-}
-
-/// A verdict on a message that was stored before; nobody else gets at it until the end.
-#[derive(Clone, Debug)]
-pub(super) struct Settling {
-    pub(super) naming: Naming,
-    pub(super) owner: OwnerToken,
-    pub(super) settlement: Settlement,
-    pub(super) retention: Retention,
-    pub(super) at: SystemTime,
 }
 
 /// An entry of a ledger as the transaction will leave it; nobody else gets at it until then.
@@ -42,14 +34,9 @@ impl Staged {
     /// Writes everything, with nobody else in between.
     pub(super) fn write(self, inner: &mut Inner) {
         inner.business_row_count += self.business_row_count;
-        for (naming, rows) in self.rows {
+        for (naming, overlay) in self.rows {
             if let Ok((outbox, _)) = inner.call(&naming) {
-                outbox.insert(rows);
-            }
-        }
-        for Settling { naming, owner, settlement, retention, at } in self.settlements {
-            if let Ok((outbox, _)) = inner.call(&naming) {
-                outbox.settle(owner, &settlement, retention, at);
+                outbox.lay_over(overlay);
             }
         }
         for registration in self.registrations {
@@ -57,32 +44,33 @@ impl Staged {
                 ledger.entries.insert(registration.name, registration.entry);
             }
         }
-    }
-
-    /// The messages of this transaction that nobody else can see yet.
-    pub(super) fn unsaved(&mut self, naming: &Naming) -> &mut Vec<Row> {
-        let at = self.rows.iter().position(|(other, _)| other == naming).unwrap_or_else(|| {
-            self.rows.push((naming.clone(), Vec::new()));
-            self.rows.len() - 1
-        });
-        &mut self.rows[at].1
-    }
-
-    /// Settles a message that was born leased in this very transaction.
-    pub(super) fn settle_unsaved(
-        &mut self,
-        naming: &Naming,
-        owner: OwnerToken,
-        settlement: &Settlement,
-        retention: Retention,
-        at: SystemTime,
-    ) -> bool {
-        let unsaved = self.unsaved(naming);
-        let is_meant = |row: &Row| row.id == settlement.held.work_id && row.is_under(owner, settlement.held);
-        let Some(place) = unsaved.iter().position(is_meant) else { return false };
-        if !unsaved[place].settle(owner, &settlement.verdict, retention, at) {
-            unsaved.remove(place);
+        for (naming, staged) in self.progress {
+            if let Ok((progress, _)) = inner.call_progress(&naming) {
+                progress.lay_over(staged);
+            }
         }
-        true
     }
+
+    /// The rows of this transaction that nobody else can see yet.
+    pub(super) fn overlay(&mut self, naming: &Naming) -> &mut Overlay {
+        of(&mut self.rows, naming)
+    }
+
+    /// The progress of this transaction that nobody else can see yet.
+    pub(super) fn progress(&mut self, naming: &Naming) -> &mut Progress {
+        of(&mut self.progress, naming)
+    }
+
+    /// The place of a ledger's entry, when the transaction has been at it.
+    pub(super) fn registration(&self, naming: &Naming, name: &Name) -> Option<usize> {
+        self.registrations.iter().position(|one| one.naming == *naming && one.name == *name)
+    }
+}
+
+fn of<'a, T: Default>(list: &'a mut Vec<(Naming, T)>, naming: &Naming) -> &'a mut T {
+    let at = list.iter().position(|(other, _)| other == naming).unwrap_or_else(|| {
+        list.push((naming.clone(), T::default()));
+        list.len() - 1
+    });
+    &mut list[at].1
 }

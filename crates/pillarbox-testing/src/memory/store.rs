@@ -10,13 +10,17 @@ use pillarbox_core::naming::Naming;
 use pillarbox_core::retention::PurgeLimit;
 use pillarbox_core::schema::{SchemaPolicy, SchemaStatus};
 use pillarbox_core::store::{Claimed, Enqueue, Enqueued, Exchanged, GuardPlan, Reap, Reaped, Settlement, StoreOptions};
-use pillarbox_core::{InstanceStore, OutboxStore, OwnerToken, SchemaAdmin, Served, Settled, StoreError, StoreId};
+use pillarbox_core::{
+    InstanceStore, OutboxStore, OwnerToken, ProgressStore, SchemaAdmin, Served, Settled, StoreError, StoreId,
+};
 
 use super::database::MemoryDatabase;
 use super::instance::MemoryInstances;
 use super::locks::until_free;
 use super::outbox::Outbox;
+use super::progress::MemoryProgress;
 use super::row::Row;
+use super::staged::Overlay;
 
 /// A store in memory; clones share everything.
 #[derive(Clone, Debug)]
@@ -137,7 +141,7 @@ impl OutboxStore for MemoryStore {
             return Ok(Vec::new());
         }
         self.call(|outbox, now| {
-            let (rows, answers) = outbox.prepare(&enqueue, &[], now);
+            let (rows, answers) = outbox.prepare(&enqueue, &Overlay::new(), now);
             outbox.insert(rows);
             answers
         })
@@ -203,6 +207,10 @@ impl OutboxStore for MemoryStore {
 
     fn instances(&self) -> Option<Arc<dyn InstanceStore>> {
         Some(Arc::new(MemoryInstances::beside(self)))
+    }
+
+    fn progress(&self) -> Option<Arc<dyn ProgressStore>> {
+        Some(Arc::new(MemoryProgress::beside(self)))
     }
 }
 

@@ -1,8 +1,8 @@
 //! A user's transaction on the memory database.
 
-use std::collections::HashSet;
+use std::time::SystemTime;
 
-use pillarbox_core::lease::Lease;
+use pillarbox_core::lease::{Held, Lease};
 use pillarbox_core::store::{BoxFuture, Enqueue, Enqueued, GuardPlan, OpenTransaction, Settlement};
 use pillarbox_core::{
     Admission, CommitError, ConsumeIn, Isolation, OutboxStore, OwnerToken, Receipt, Savepoint, Settled, StoreError,
@@ -12,25 +12,27 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::database::MemoryDatabase;
 use super::inbox::MemoryInbox;
-use super::ledger::{Entry, name_of};
+use super::ledger::{Entry, Name, name_of};
 use super::locks::{Holder, Lock, until_free};
-use super::staged::{Registration, Settling, Staged};
+use super::outbox::Outbox;
+use super::row::Row;
+use super::staged::{Registration, Staged};
 use super::store::MemoryStore;
 
 /// What was written and not yet committed; dropping it rolls back.
 ///
 /// Two open transactions do not see each other: of one message enqueued in both, the first commit stores it and the
-/// second one leaves it. A message that was settled here, and a receipt that was registered, are locked until the end: claims
-/// and reaps pass over the message, and whoever wants to settle or renew it, or to register the receipt, waits. Two
-/// transactions that wait for each other wait for ever.
+/// second one leaves it. A message that was settled, renewed or claimed here, and a receipt that was registered or received,
+/// are locked until the end: claims and reaps pass over the message, and whoever wants to settle or renew it, or to register the
+/// receipt, waits. Two transactions that wait for each other wait for ever.
 #[derive(Debug)]
 pub struct MemoryTransaction {
     database: MemoryDatabase,
-    staged: Staged,
+    pub(super) staged: Staged,
     /// On messages, and on entries of ledgers.
-    locks: (Vec<Lock>, Vec<OwnedMutexGuard<()>>),
+    pub(super) locks: (Vec<Lock>, Vec<OwnedMutexGuard<()>>),
     savepoints: Vec<Mark>,
-    fate: Fate,
+    pub(super) fate: Fate,
 }
 
 /// What there was when a savepoint was set.
@@ -44,7 +46,7 @@ struct Mark {
 
 /// What a test has in mind for a transaction.
 #[derive(Clone, Copy, Debug)]
-enum Fate {
+pub(super) enum Fate {
     Committed,
     Spoiled,
     Unheard { is_stored: bool },
@@ -79,7 +81,7 @@ impl MemoryTransaction {
     pub fn rollback(self) {}
 
     /// Refuses a store in another database, and a transaction that has failed.
-    fn require_whole(&self, store: &MemoryStore) -> Result<(), StoreError> {
+    pub(super) fn require_whole(&self, store: &MemoryStore) -> Result<(), StoreError> {
         if !self.database.is_same(store.database()) {
             return Err(StoreError::rejected("the transaction was begun on another database than the store's"));
         }
@@ -92,41 +94,71 @@ impl MemoryTransaction {
 
     fn enqueue(&mut self, store: &MemoryStore, enqueue: &Enqueue<'_>) -> Result<Vec<Enqueued>, StoreError> {
         self.require_whole(store)?;
-        let unsaved = self.staged.unsaved(store.naming());
+        let overlay = self.staged.overlay(store.naming());
         store.call(|outbox, now| {
-            let (rows, answers) = outbox.prepare(enqueue, unsaved, now);
-            unsaved.extend(rows);
+            let (rows, answers) = outbox.prepare(enqueue, overlay, now);
+            overlay.extend(rows.into_iter().map(|row| (row.id, Some(row))));
             answers
         })
     }
 
-    /// Stages the verdicts and locks their messages, or says which transaction must end before.
-    fn try_settle(
+    /// Changes messages that are still under these claims and locks them, or says which transaction must end before. `change`
+    /// says whether anything of the row is kept.
+    pub(super) fn change_held<T>(
         &mut self,
         store: &MemoryStore,
         owner: OwnerToken,
-        plan: &GuardPlan<'_, Settlement>,
+        entries: &[&T],
+        held: impl Fn(&T) -> Held,
+        change: impl Fn(&mut Row, &T, SystemTime) -> bool,
     ) -> Result<Result<Vec<WorkId>, Holder>, StoreError> {
         let Self { staged, locks, .. } = self;
-        let (naming, retention) = (store.naming(), store.options().retention);
-        let settled = staged.settlements.iter().filter(|other| other.naming == *naming);
-        let settled: HashSet<_> = settled.map(|other| other.settlement.held.work_id).collect();
-        let rest: Vec<&Settlement> =
-            plan.rows().iter().copied().filter(|one| !settled.contains(&one.held.work_id)).collect();
-        store.call(|outbox, at| {
-            if let Some(holder) = outbox.holder(owner, rest.iter().map(|one| &one.held)) {
+        let overlay = staged.overlay(store.naming());
+        let foreign: Vec<_> = entries.iter().map(|entry| held(entry)).collect();
+        store.call(|outbox, now| {
+            let foreign = foreign.iter().filter(|held| !overlay.contains_key(&held.work_id));
+            if let Some(holder) = outbox.holder(owner, foreign) {
                 return Err(holder);
             }
-            let (stored, rest): (Vec<_>, Vec<_>) = rest.into_iter().partition(|one| outbox.is_under(owner, one.held));
-            let mut applied: Vec<_> = stored.iter().map(|settlement| settlement.held.work_id).collect();
-            locks.0.push(outbox.lock(applied.iter().copied()));
-            staged.settlements.extend(stored.into_iter().map(|settlement| {
-                let (naming, settlement) = (naming.clone(), Settlement::clone(settlement));
-                Settling { naming, owner, settlement, retention, at }
-            }));
-            let born_here = rest.iter().filter(|one| staged.settle_unsaved(naming, owner, one, retention, at));
-            applied.extend(born_here.map(|settlement| settlement.held.work_id));
+            let (mut applied, mut taken) = (Vec::new(), Vec::new());
+            for entry in entries {
+                let held = held(entry);
+                let mine = overlay.get(&held.work_id);
+                let found = mine.map_or_else(|| outbox.row(held.work_id), Option::as_ref);
+                let Some(row) = found.filter(|row| row.is_under(owner, held)) else { continue };
+                if mine.is_none() {
+                    taken.push(held.work_id);
+                }
+                let mut row = row.clone();
+                let is_kept = change(&mut row, entry, now);
+                overlay.insert(held.work_id, is_kept.then_some(row));
+                applied.push(held.work_id);
+            }
+            locks.0.push(outbox.lock(taken));
             Ok(applied)
+        })
+    }
+
+    /// Lets a call act on the tables as this transaction sees them, and stages and locks what it changes there.
+    pub(super) fn act<T>(
+        &mut self,
+        store: &MemoryStore,
+        act: impl FnOnce(&mut Outbox, SystemTime) -> T,
+    ) -> Result<T, StoreError> {
+        let Self { staged, locks, .. } = self;
+        let overlay = staged.overlay(store.naming());
+        store.call(|outbox, now| {
+            let mut seen = outbox.seen_with(overlay);
+            let answer = act(&mut seen, now);
+            let changes = outbox.changes_to(seen);
+            let taken = changes.keys().filter(|row| !overlay.contains_key(row) && outbox.row(**row).is_some());
+            let taken: Vec<_> = taken.copied().collect();
+            locks.0.push(outbox.lock(taken));
+            for (id, row) in overlay.iter_mut().filter(|(id, _)| !changes.contains_key(id)) {
+                *row = outbox.row(*id).cloned();
+            }
+            overlay.extend(changes);
+            answer
         })
     }
 
@@ -155,6 +187,21 @@ impl MemoryTransaction {
     }
 }
 
+impl MemoryTransaction {
+    /// The place of a ledger's entry, which is locked from now on.
+    async fn entry_of(&mut self, inbox: &MemoryInbox, name: Name) -> Result<usize, StoreError> {
+        let naming = inbox.queue_store().naming();
+        if let Some(at) = self.staged.registration(naming, &name) {
+            return Ok(at);
+        }
+        self.locks.1.extend(inbox.lock([name.clone()].into()).await?);
+        let known = inbox.call(|_, ledger, now| ledger.entries.get(&name).cloned().ok_or(now))?;
+        let (naming, entry) = (naming.clone(), known.unwrap_or_else(Entry::new));
+        self.staged.registrations.push(Registration { naming, name, entry });
+        Ok(self.staged.registrations.len() - 1)
+    }
+}
+
 impl ConsumeIn<MemoryTransaction> for MemoryInbox {
     fn register_under<'a>(
         &'a self,
@@ -165,20 +212,8 @@ impl ConsumeIn<MemoryTransaction> for MemoryInbox {
         Box::pin(async move {
             receipt.check()?;
             tx.require_whole(self.queue_store())?;
-            let (naming, name) = (self.queue_store().naming().clone(), name_of(receipt));
-            let is_this = |one: &Registration| one.naming == naming && one.name == name;
-            let registrations = &mut tx.staged.registrations;
-            let at = match registrations.iter().position(is_this) {
-                Some(at) => at,
-                None => {
-                    tx.locks.1.extend(self.lock([name.clone()].into()).await?);
-                    let known = self.call(|_, ledger, now| ledger.entries.get(&name).cloned().ok_or(now))?;
-                    let entry = known.unwrap_or_else(Entry::new);
-                    registrations.push(Registration { naming, name, entry });
-                    registrations.len() - 1
-                }
-            };
-            let entry = &mut registrations[at].entry;
+            let at = tx.entry_of(self, name_of(receipt)).await?;
+            let entry = &mut tx.staged.registrations[at].entry;
             self.call(|outbox, _, now| {
                 let is_mismatch = entry.see(receipt, now);
                 Admission { registered: entry.take(outbox, None, lease, now), is_mismatch }
@@ -233,7 +268,9 @@ impl StoreTransaction<MemoryStore> for MemoryTransaction {
         Box::pin(async move {
             self.require_whole(store)?;
             let fate = std::mem::replace(&mut self.fate, Fate::Spoiled);
-            let applied = until_free(|| self.try_settle(store, owner, plan)).await?;
+            let retention = store.options().retention;
+            let settle = |row: &mut Row, one: &Settlement, now| row.settle(owner, &one.verdict, retention, now);
+            let applied = until_free(|| self.change_held(store, owner, plan.rows(), |one| one.held, settle)).await?;
             self.fate = fate;
             Ok(plan.answers(applied))
         })

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod acceptance;
+mod coordinator;
 mod crowd;
 mod dispatch;
 mod fleet;

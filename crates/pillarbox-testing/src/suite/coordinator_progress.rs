@@ -1,0 +1,197 @@
+//! The progress of receptors and perspectives, as the work coordinator records it.
+
+use pillarbox::{QueueWork, WorkBatch};
+use pillarbox_core::progress::{PROGRESS_MAX, ProgressStore};
+use pillarbox_core::schema::{SchemaPolicy, SchemaStatus};
+use pillarbox_core::{Checkpoint, Outcome, ReceptorResult, Recorded};
+
+use super::coordinator::{coordinate, process, reached};
+use super::support::*;
+use crate::Harness;
+
+fn batch() -> WorkBatch {
+    WorkBatch::new(OwnerToken::new())
+}
+
+fn result(message_id: MessageId, receptor: &str, outcome: Outcome) -> ReceptorResult {
+    ReceptorResult { message_id, receptor: receptor.into(), outcome }
+}
+
+fn failed(why: &str) -> Outcome {
+    Outcome::Failed(why.into())
+}
+
+async fn position(progress: &dyn ProgressStore, stream: &str) -> Option<(u64, Outcome)> {
+    let found = progress.checkpoint(stream, "totals").await.expect("it can be read");
+    found.map(|record| (record.checkpoint.position, record.checkpoint.outcome))
+}
+
+/// What receptors have made of a message is read back in the order of their names, with the database's time. WRK-11.
+pub async fn a_result_of_a_receptor_can_be_read<H: Harness>() {
+    let h = start::<H>().await;
+    let (_, coordinator) = coordinate(&h).await;
+    let (one, other) = (MessageId::new(), MessageId::new());
+    let results = [
+        result(one, "mail", failed("no \"answer\"\0 \u{1F4EE}")),
+        result(other, "mail", Outcome::Done),
+        result(one, "Ärger", Outcome::Done),
+        result(one, "billing", failed("")),
+    ];
+    let asked = results.iter().fold(batch(), |batch, one| batch.receptor(one.clone()));
+    assert_eq!(process::<H>(&coordinator, asked).await.receptors, [Recorded::Applied; 4]);
+    let found = coordinator.progress().receptors_of(one).await.expect("they can be read");
+    let names: Vec<_> = found.iter().map(|record| (&*record.result.receptor, record.attempts)).collect();
+    assert_eq!(names, [("billing", 1), ("mail", 1), ("Ärger", 1)]);
+    assert_eq!(found[0].result.outcome, failed(""));
+    assert_eq!(found[1].result.outcome, failed("no \"answer\"\u{FFFD} \u{1F4EE}"));
+    h.advance(HOUR).await;
+    let later = process::<H>(&coordinator, batch().receptor(result(other, "mail 2", Outcome::Done)));
+    assert_eq!(later.await.receptors, [Recorded::Applied]);
+    let found = coordinator.progress().receptors_of(other).await.expect("they can be read");
+    let apart = found[1].changed_at.duration_since(found[0].changed_at);
+    assert_near(apart.expect("it came later"), HOUR);
+    assert_eq!(coordinator.progress().receptors_of(MessageId::new()).await.expect("they can be read"), []);
+}
+
+/// Each failure counts as an attempt, a success ends it, and what comes later changes nothing. WRK-11.
+pub async fn what_a_receptor_has_done_stays_done<H: Harness>() {
+    let h = start::<H>().await;
+    let (_, coordinator) = coordinate(&h).await;
+    let id = MessageId::new();
+    use Recorded::{Applied, Kept};
+    let steps = [
+        (failed("first"), Applied, 1, failed("first")),
+        (failed("second"), Applied, 2, failed("second")),
+        (Outcome::Done, Applied, 3, Outcome::Done),
+        (failed("late"), Kept, 3, Outcome::Done),
+        (Outcome::Done, Kept, 3, Outcome::Done),
+    ];
+    for (outcome, recorded, attempts, stored) in steps {
+        let done = process::<H>(&coordinator, batch().receptor(result(id, "mail", outcome))).await;
+        assert_eq!(done.receptors, [recorded]);
+        let found = coordinator.progress().receptors_of(id).await.expect("they can be read");
+        assert_eq!((found[0].attempts, &found[0].result.outcome), (attempts, &stored));
+    }
+}
+
+/// A checkpoint moves forward only, and one that is done gives way to nothing at its position; each is answered. WRK-11.
+pub async fn a_checkpoint_never_moves_back<H: Harness>() {
+    let h = start::<H>().await;
+    let (_, coordinator) = coordinate(&h).await;
+    assert_eq!(position(&**coordinator.progress(), "orders").await, None);
+    use Recorded::{Applied, Kept};
+    let max = Checkpoint::POSITION_MAX;
+    let steps = [
+        (5, failed("stuck"), Applied, (5, failed("stuck"))),
+        (5, failed("still stuck"), Applied, (5, failed("still stuck"))),
+        (4, Outcome::Done, Kept, (5, failed("still stuck"))),
+        (5, Outcome::Done, Applied, (5, Outcome::Done)),
+        (5, failed("late"), Kept, (5, Outcome::Done)),
+        (0, failed("far back"), Kept, (5, Outcome::Done)),
+        (max, failed("stuck"), Applied, (max, failed("stuck"))),
+        (max - 1, Outcome::Done, Kept, (max, failed("stuck"))),
+    ];
+    for (at, outcome, recorded, stored) in steps {
+        let message_id = Some(MessageId::new());
+        let checkpoint = Checkpoint { outcome, message_id, ..reached("orders", at) };
+        let other = reached(&format!("other {}", MessageId::new()), 1);
+        let done = process::<H>(&coordinator, batch().checkpoint(checkpoint.clone()).checkpoint(other)).await;
+        assert_eq!(done.checkpoints, [recorded, Applied], "what is kept harms no other");
+        assert_eq!(position(&**coordinator.progress(), "orders").await, Some(stored));
+        if recorded == Applied {
+            let found = coordinator.progress().checkpoint("orders", "totals").await.expect("it can be read");
+            assert_eq!(found.expect("it is stored").checkpoint, checkpoint);
+        }
+    }
+}
+
+/// However many move one checkpoint at once, in whatever order, the furthest stands. WRK-11.
+pub async fn the_furthest_of_many_checkpoints_at_once_stands<H: Harness>() {
+    let h = start::<H>().await;
+    let (_, coordinator) = coordinate(&h).await;
+    let calls = (1..=12).map(|at| {
+        let coordinator = coordinator.clone();
+        async move {
+            let both = batch().checkpoint(reached("orders", at)).checkpoint(reached("mails", 13 - at));
+            process::<H>(&coordinator, both).await
+        }
+    });
+    at_once(calls).await;
+    for stream in ["orders", "mails"] {
+        assert_eq!(position(&**coordinator.progress(), stream).await, Some((12, Outcome::Done)));
+    }
+}
+
+/// Of two for one name in one call the first counts, and the other is told. WRK-11.
+pub async fn what_is_named_twice_counts_once<H: Harness>() {
+    let h = start::<H>().await;
+    let (_, coordinator) = coordinate(&h).await;
+    let id = MessageId::new();
+    let asked = batch()
+        .receptor(result(id, "mail", failed("first")))
+        .receptor(result(id, "mail", Outcome::Done))
+        .checkpoint(reached("b", 3))
+        .checkpoint(reached("a", 1))
+        .checkpoint(reached("b", 9));
+    let done = process::<H>(&coordinator, asked).await;
+    use Recorded::{Applied, NamedTwice};
+    assert_eq!((done.receptors, done.checkpoints), (vec![Applied, NamedTwice], vec![Applied, Applied, NamedTwice]));
+    assert_eq!(position(&**coordinator.progress(), "b").await, Some((3, Outcome::Done)));
+    let many = (0..PROGRESS_MAX).fold(batch(), |batch, number| batch.checkpoint(reached(&number.to_string(), 1)));
+    assert_eq!(process::<H>(&coordinator, many).await.checkpoints, vec![Applied; PROGRESS_MAX]);
+}
+
+/// Names that differ in case, in blanks at the end or in their accents are different ones. WRK-11.
+pub async fn names_are_compared_byte_for_byte<H: Harness>() {
+    let h = start::<H>().await;
+    let (_, coordinator) = coordinate(&h).await;
+    let names = ["a", "A", "a ", "ä", &"注".repeat(255)];
+    let id = MessageId::new();
+    let asked = names.iter().zip(1..).fold(batch(), |batch, (name, at)| {
+        batch.checkpoint(reached(name, at)).receptor(result(id, name, Outcome::Done))
+    });
+    let done = process::<H>(&coordinator, asked).await;
+    assert_eq!((done.receptors, done.checkpoints), (vec![Recorded::Applied; 5], vec![Recorded::Applied; 5]));
+    for (name, at) in names.iter().zip(1..) {
+        assert_eq!(position(&**coordinator.progress(), name).await, Some((at, Outcome::Done)), "{name:?}");
+    }
+    assert_eq!(refused_fields(coordinator.progress().checkpoint("", "\0").await), ["stream", "perspective"]);
+}
+
+/// The tables of progress are no part of the outbox's: they come with the first coordinator, or are asked for. WRK-11.
+pub async fn progress_is_deployed_when_it_is_used<H: Harness>() {
+    let h = start::<H>().await;
+    let progress = h.store().progress().expect("the store keeps progress");
+    assert_eq!(progress.check_schema().await.expect("it can be checked"), SchemaStatus::Missing);
+    drop(h.inbox().await);
+    let checking =
+        h.connect(StoreOptions { schema: SchemaPolicy::Check, ..options() }).await.expect("the tables are there");
+    assert!(pillarbox::Outbox::new(checking.clone()).coordinator().await.is_err(), "it may not deploy");
+    coordinate(&h).await;
+    assert!(matches!(progress.check_schema().await.expect("it can be checked"), SchemaStatus::Current(5)));
+    assert!(pillarbox::Outbox::new(checking).coordinator().await.is_ok());
+    assert_eq!(progress.deploy_schema().await.expect("deploying again does nothing"), 5);
+}
+
+/// A call that is dropped at any place has done everything or nothing; what it claimed comes back. WRK-01, H31.
+pub async fn a_batch_cut_short_is_whole_or_nothing<H: Harness>() {
+    let h = start::<H>().await;
+    let (_, coordinator) = coordinate(&h).await;
+    for polls in POLLS {
+        let (old, new) = (messages(1), Message::new("topic", "new"));
+        let stream = format!("stream {polls}");
+        enqueue(h.store(), &old).await;
+        let owner = OwnerToken::new();
+        let held = claim_one(h.store(), owner).await.held;
+        let asked = WorkBatch::new(owner).lease(LEASE).enqueue(new.clone()).checkpoint(reached(&stream, 1));
+        cut_at(polls, coordinator.process(asked.outbox(QueueWork::new().complete(held).claim(1)))).await;
+        // A later call waits for what is still under way.
+        let again = WorkBatch::new(owner).outbox(QueueWork::new().complete(held)).enqueue(new.clone());
+        let done = process::<H>(&coordinator, again.checkpoint(reached(&stream, 1))).await;
+        let was_done = done.checkpoints == [Recorded::Kept];
+        assert_eq!(done.enqueued[0].placement == Placement::Duplicate, was_done);
+        assert_eq!(done.outbox.settled == [Settled::LeaseLost], was_done);
+        assert_eq!(state(h.store(), old[0].id()).await, State::Done);
+        recover(&h, 1).await;
+    }
+}
