@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use pillarbox::prelude::{Context, Outbox};
 use pillarbox::{Fleet, FleetBuilder};
+use pillarbox_core::StoreId;
 use pillarbox_core::naming::Naming;
 use pillarbox_core::store::{Enqueue, OutboxStore, StoreOptions};
 use pillarbox_postgres::PostgresStore;
@@ -31,7 +32,8 @@ pub(crate) async fn measure(scale: Scale, report: &mut Report) {
     let mut outboxes = Vec::new();
     for number in 0..STORES {
         let naming = Naming::new(format!("bench_fleet_{number}"), "outbox").unwrap();
-        let options = StoreOptions { naming, ..StoreOptions::default() };
+        let store_id = Some(StoreId::new(format!("tenant-{number}")).unwrap());
+        let options = StoreOptions { naming, store_id, ..StoreOptions::default() };
         outboxes.push(Outbox::new(PostgresStore::with_pool(pool.clone(), options).await.unwrap()));
     }
     let mut figure = Figure::new(DATABASE, "drain of one busy store", ["alone", "among 200"]);
