@@ -29,6 +29,8 @@
 //! | [`transaction`] | the seam for transactions that a store begins for its user |
 //! | [`inbox`] | the seam of the inbox, its receipts, and what another delivery of a message does |
 //! | [`wake`] | the seam for wake-ups between processes |
+//! | [`transport`] | the seam for the way to a broker |
+//! | [`wire`] | what a message looks like on that way |
 //! | [`instance`] | who serves a queue now, and the seam of the list of them |
 //! | [`progress`] | how far receptors and perspectives have come, and the seam of their tables |
 //! | [`coordinator`] | one call for all of a worker's business with its database |
@@ -65,7 +67,9 @@ pub mod selection;
 pub mod store;
 pub mod subscription;
 pub mod transaction;
+pub mod transport;
 pub mod wake;
+pub mod wire;
 
 pub use admin::OutboxAdmin;
 pub use coordinator::{QueueDone, QueueWork, WorkBatch, WorkDone};
@@ -88,4 +92,5 @@ pub use subscription::{BrokerError, Delivered, Intaken, Subscription};
 pub use transaction::{
     CommitError, Coordinated, Isolation, ReceiveIn, Savepoint, StoreTransaction, Transactional, WorkTransaction,
 };
+pub use transport::{Delivery, DeliveryResult, Parcel, Transport, Undelivered};
 pub use wake::Wakeups;

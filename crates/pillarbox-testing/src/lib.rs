@@ -77,7 +77,9 @@ mod encryption;
 mod everything;
 pub mod harness;
 pub mod memory;
+pub mod station;
 pub mod suite;
+pub mod transport_suite;
 
 #[doc(hidden)]
 pub use assertions::{refuse_matching, refuse_topic, require_matching, require_topic};

@@ -1,0 +1,329 @@
+//! What a message looks like on its way: body, content type and headers, for any broker, and back.
+
+use std::borrow::Cow;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use crate::id::MessageId;
+use crate::message::{GLOBAL_AGGREGATE, Message};
+
+/// The id of a message: the same whenever it is sent.
+pub const ID: &str = "pillarbox-id";
+/// Its topic.
+pub const TOPIC: &str = "pillarbox-topic";
+/// Its key.
+pub const KEY: &str = "pillarbox-key";
+/// Its type.
+pub const TYPE: &str = "pillarbox-type";
+/// The kind of thing it is about.
+pub const AGGREGATE_TYPE: &str = "pillarbox-aggregate-type";
+/// The thing it is about.
+pub const AGGREGATE_ID: &str = "pillarbox-aggregate-id";
+/// Whose it is.
+pub const TENANT: &str = "pillarbox-tenant";
+/// What it belongs to.
+pub const CORRELATION_ID: &str = "pillarbox-correlation-id";
+/// What caused it.
+pub const CAUSATION_ID: &str = "pillarbox-causation-id";
+/// When it happened, as RFC 3339 has it.
+pub const OCCURRED_AT: &str = "pillarbox-occurred-at";
+/// How to read the body, where a broker has no field of its own for it.
+pub const CONTENT_TYPE: &str = "content-type";
+
+/// A message as it is sent.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Wire<'a> {
+    /// What is sent.
+    pub body: Bytes,
+    /// How to read it; goes into the broker's own field, or into the header [`CONTENT_TYPE`].
+    pub content_type: Option<Cow<'a, str>>,
+    /// Everything else, names in any case and values of any characters: see [`line_safe`] where a broker is more narrow.
+    pub headers: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+}
+
+// Values may be secrets, as in a message.
+impl std::fmt::Debug for Wire<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Wire")
+            .field("content_type", &self.content_type)
+            .field("header_count", &self.headers.len())
+            .field("body_bytes", &self.body.len())
+            .finish()
+    }
+}
+
+impl<'a> Wire<'a> {
+    /// The payload as it is, and every field as a header. A header of the user's that has the name of a field gives way to it.
+    pub fn plain(message: &'a Message) -> Self {
+        let aggregate_type = Some(message.get_aggregate_type()).filter(|name| *name != GLOBAL_AGGREGATE);
+        let fields = [
+            (TOPIC, Some(message.topic())),
+            (KEY, message.get_key()),
+            (TYPE, message.get_message_type()),
+            (AGGREGATE_TYPE, aggregate_type),
+            (AGGREGATE_ID, message.get_aggregate_id()),
+            (TENANT, message.get_tenant()),
+            (CORRELATION_ID, message.get_correlation_id()),
+            (CAUSATION_ID, message.get_causation_id()),
+        ];
+        let mut headers = vec![(Cow::Borrowed(ID), Cow::Owned(message.id().to_string()))];
+        for (name, value) in fields {
+            headers.extend(value.map(|value| (Cow::Borrowed(name), Cow::Borrowed(value))));
+        }
+        if let Some(at) = message.get_occurred_at().and_then(rfc3339) {
+            headers.push((Cow::Borrowed(OCCURRED_AT), Cow::Owned(at)));
+        }
+        headers.extend(Self::own_headers(message));
+        Self { body: message.payload().clone(), content_type: message.get_content_type().map(Cow::Borrowed), headers }
+    }
+
+    /// The user's own headers, trace context among them.
+    pub fn own_headers(message: &Message) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
+        let own = message.get_headers().iter().filter(|(name, _)| !is_field(name));
+        own.map(|(name, value)| (Cow::Borrowed(name.as_str()), Cow::Borrowed(value.as_str())))
+    }
+
+    /// Bytes of body and headers, roughly as a broker counts them.
+    pub fn bytes(&self) -> usize {
+        let headers = self.headers.iter().map(|(name, value)| name.len() + value.len());
+        self.body.len() + self.content_type.as_ref().map_or(0, |text| text.len()) + headers.sum::<usize>()
+    }
+}
+
+/// What came in, read as a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// The message; under a new id, where none came with it.
+    pub message: Message,
+    /// Whether its id came with it. Otherwise something that the broker says must tell one from another.
+    pub is_named: bool,
+}
+
+/// Reads what [`Wire::plain`] or anybody else has sent. What does not fit into a field stays a header.
+pub fn read(
+    topic: &str,
+    body: impl Into<Bytes>,
+    content_type: Option<&str>,
+    headers: impl IntoIterator<Item = (String, String)>,
+) -> Arrival {
+    let mut fields = Fields::default();
+    let mut own = Vec::new();
+    for (name, value) in headers {
+        if let Some((name, value)) = fields.take(name, value) {
+            own.push((name, value));
+        }
+    }
+    let Fields { id, topic: sent_topic, content_type: sent_type, texts, occurred_at } = fields;
+    let mut message = Message::new(sent_topic.unwrap_or_else(|| topic.to_owned()), body).headers(own);
+    for (name, value) in texts {
+        message = match name {
+            KEY => message.key(value),
+            TYPE => message.message_type(value),
+            AGGREGATE_TYPE => message.aggregate_type(value),
+            AGGREGATE_ID => message.aggregate_id(value),
+            TENANT => message.tenant(value),
+            CORRELATION_ID => message.correlation_id(value),
+            _ => message.causation_id(value),
+        };
+    }
+    if let Some(content_type) = content_type.map(str::to_owned).or(sent_type) {
+        message = message.content_type(content_type);
+    }
+    if let Some(at) = occurred_at {
+        message = message.occurred_at(at);
+    }
+    let is_named = id.is_some();
+    Arrival { message: id.into_iter().fold(message, Message::with_id), is_named }
+}
+
+#[derive(Default)]
+struct Fields {
+    id: Option<MessageId>,
+    topic: Option<String>,
+    content_type: Option<String>,
+    texts: Vec<(&'static str, String)>,
+    occurred_at: Option<SystemTime>,
+}
+
+impl Fields {
+    /// Keeps what is a field; answers what is none, or is none that can be read.
+    fn take(&mut self, name: String, value: String) -> Option<(String, String)> {
+        const TEXTS: [&str; 7] = [KEY, TYPE, AGGREGATE_TYPE, AGGREGATE_ID, TENANT, CORRELATION_ID, CAUSATION_ID];
+        let is = |field: &str| name.eq_ignore_ascii_case(field);
+        if is(ID) {
+            self.id = value.parse().ok().and_then(|uuid| MessageId::from_uuid(uuid).ok());
+            return if self.id.is_some() { None } else { Some((name, value)) };
+        }
+        if is(OCCURRED_AT) {
+            self.occurred_at = OffsetDateTime::parse(&value, &Rfc3339).ok().map(SystemTime::from);
+            return if self.occurred_at.is_some() { None } else { Some((name, value)) };
+        }
+        if is(TOPIC) {
+            self.topic = Some(value);
+        } else if is(CONTENT_TYPE) {
+            self.content_type = Some(value);
+        } else if let Some(field) = TEXTS.into_iter().find(|field| is(field)) {
+            self.texts.push((field, value));
+        } else {
+            return Some((name, value));
+        }
+        None
+    }
+}
+
+/// Whether a header's name belongs to a field of the message.
+fn is_field(name: &str) -> bool {
+    const FIELDS: [&str; 11] = [
+        ID,
+        TOPIC,
+        KEY,
+        TYPE,
+        AGGREGATE_TYPE,
+        AGGREGATE_ID,
+        TENANT,
+        CORRELATION_ID,
+        CAUSATION_ID,
+        OCCURRED_AT,
+        CONTENT_TYPE,
+    ];
+    FIELDS.iter().any(|field| name.eq_ignore_ascii_case(field))
+}
+
+/// An instant in UTC; none outside of the years that RFC 3339 knows.
+pub fn rfc3339(at: SystemTime) -> Option<String> {
+    // Outside of these, the conversion would panic.
+    const YEARS: i64 = 253_402_300_799;
+    let seconds = match at.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(after) => i64::try_from(after.as_secs()).ok()?,
+        Err(before) => -i64::try_from(before.duration().as_secs()).ok()?,
+    };
+    if !(-62_135_596_800..=YEARS).contains(&seconds) {
+        return None;
+    }
+    OffsetDateTime::from(at).format(&Rfc3339).ok()
+}
+
+/// Text for a header that is a line of ASCII: everything else, and the percent sign, is percent-encoded as UTF-8.
+pub fn line_safe(text: &str) -> Cow<'_, str> {
+    let is_safe = |byte: u8| (b' '..=b'~').contains(&byte) && byte != b'%';
+    let has_edges = text.starts_with(' ') || text.ends_with(' ');
+    if text.bytes().all(is_safe) && !has_edges {
+        return Cow::Borrowed(text);
+    }
+    let last = text.len().saturating_sub(1);
+    let mut encoded = String::with_capacity(text.len() * 2);
+    for (index, byte) in text.bytes().enumerate() {
+        // Spaces at the ends would be trimmed on the way.
+        if is_safe(byte) && !(byte == b' ' && (index == 0 || index == last)) {
+            encoded.push(char::from(byte));
+        } else {
+            encoded.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    Cow::Owned(encoded)
+}
+
+/// Undoes [`line_safe`]. Text that it did not make stays as it is.
+pub fn from_line_safe(text: &str) -> Cow<'_, str> {
+    if !text.contains('%') {
+        return Cow::Borrowed(text);
+    }
+    let bytes = text.as_bytes();
+    let hex = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let mut decoded = Vec::with_capacity(bytes.len());
+    let mut index = 0;
+    while index < bytes.len() {
+        let pair = (bytes.get(index + 1).copied().and_then(hex), bytes.get(index + 2).copied().and_then(hex));
+        match (bytes[index], pair) {
+            (b'%', (Some(high), Some(low))) => {
+                decoded.push(high * 16 + low);
+                index += 3;
+            }
+            (byte, _) => {
+                decoded.push(byte);
+                index += 1;
+            }
+        }
+    }
+    String::from_utf8(decoded).map_or(Cow::Borrowed(text), Cow::Owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn sent(message: &Message) -> Arrival {
+        let wire = Wire::plain(message);
+        let headers = wire.headers.iter().map(|(name, value)| (name.to_uppercase(), value.to_string()));
+        read("elsewhere", wire.body.clone(), wire.content_type.as_deref(), headers)
+    }
+
+    /// BUS-02: whatever carries it, a message arrives as it was.
+    #[test]
+    fn every_field_arrives() {
+        let message = Message::new("order.created", "{}")
+            .key("customer-7")
+            .message_type("OrderCreated")
+            .aggregate_type("Order")
+            .aggregate_id(7)
+            .tenant("acme")
+            .correlation_id("c")
+            .causation_id("d")
+            .content_type("application/json")
+            .occurred_at(SystemTime::UNIX_EPOCH + Duration::from_micros(1_700_000_000_123_456));
+        assert_eq!(sent(&message), Arrival { message, is_named: true });
+    }
+
+    #[test]
+    fn a_users_header_cannot_pass_for_a_field() {
+        let message = Message::new("t", "").header("Pillarbox-Topic", "forged").header("traceparent", "00-1");
+        let wire = Wire::plain(&message);
+        let topics = wire.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case(TOPIC));
+        assert_eq!(topics.map(|(_, value)| value.as_ref()).collect::<Vec<_>>(), ["t"]);
+        assert!(wire.headers.contains(&("traceparent".into(), "00-1".into())));
+    }
+
+    #[test]
+    fn a_message_of_a_stranger_gets_the_topic_of_where_it_came() {
+        let headers = [("pillarbox-id", "no id"), ("pillarbox-occurred-at", "yesterday"), ("x", "1")];
+        let arrival = read("orders", "b", None, headers.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        assert!(!arrival.is_named);
+        assert_eq!((arrival.message.topic(), arrival.message.get_headers().len()), ("orders", 3));
+    }
+
+    #[test]
+    fn instants_that_nobody_can_write_are_left_out() {
+        let far = SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 50);
+        assert_eq!(rfc3339(far), None);
+        assert_eq!(rfc3339(SystemTime::UNIX_EPOCH).as_deref(), Some("1970-01-01T00:00:00Z"));
+    }
+
+    #[test]
+    fn debug_shows_no_content() {
+        let message = Message::new("t", "canary-payload").header("auth", "canary-header");
+        assert!(!format!("{:?}", Wire::plain(&message)).contains("canary"));
+    }
+
+    proptest! {
+        /// H48: what a line cannot carry is encoded, and comes back.
+        #[test]
+        fn any_text_survives_a_line(text in any::<String>()) {
+            let line = line_safe(&text);
+            prop_assert!(line.bytes().all(|byte| (b' '..=b'~').contains(&byte)));
+            prop_assert_eq!(line.trim(), line.as_ref());
+            prop_assert_eq!(from_line_safe(&line), text.as_str());
+        }
+
+        #[test]
+        fn lines_of_strangers_are_read_without_a_panic(text in any::<String>()) {
+            from_line_safe(&text);
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! The transport suite against real brokers. Each is started for its test, or is one of `cargo xtask services`.
+
+mod server;

@@ -1,0 +1,77 @@
+//! A server of a test's own: on a free port of the loopback, in a directory of its own, gone with the test.
+
+use std::ffi::OsStr;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tokio::net::TcpStream;
+
+/// A program that serves a port.
+pub(crate) struct Server {
+    port: u16,
+    home: TempDir,
+    /// From the port and the directory to the command line.
+    command: fn(u16, &Path) -> Vec<String>,
+    child: Option<Child>,
+}
+
+impl Server {
+    /// Starts a program and waits until its port answers. The command is `[program, arguments…]`.
+    pub(crate) async fn start(command: fn(u16, &Path) -> Vec<String>) -> Self {
+        let home = tempfile::tempdir().expect("a directory can be made");
+        let mut server = Self { port: free_port(), home, command, child: None };
+        server.revive().await;
+        server
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn home(&self) -> &Path {
+        self.home.path()
+    }
+
+    /// `kill -9`.
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Starts it on the port and the directory that it had.
+    pub(crate) async fn revive(&mut self) {
+        let words = (self.command)(self.port, self.home.path());
+        self.child = Some(mortal(&words));
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
+        let mut again = tokio::time::interval(Duration::from_millis(10));
+        while TcpStream::connect(address).await.is_err() {
+            let ended = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
+            assert!(ended.is_none(), "{} ended at once: {ended:?}", words[0]);
+            again.tick().await;
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A child that is killed when this process ends, however it ends.
+fn mortal(words: &[String]) -> Child {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"].map(OsStr::new)).args(words);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().unwrap_or_else(|error| panic!("{} cannot be started: {error}", words[0]))
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
+    listener.local_addr().expect("it has an address").port()
+}
