@@ -1,18 +1,24 @@
 //! Which handler a message goes to: the most specific selector that matches it, and never two.
 
+mod condition;
+
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fmt;
 
-use crate::message::GLOBAL_AGGREGATE;
+use crate::message::{GLOBAL_AGGREGATE, Message};
 use crate::problem::{Invalid, Problem};
+use condition::{Conditions, Field};
 
 /// The longest topic, pattern or type name of a selector, in characters.
 pub const SELECTOR_CHARS_MAX: usize = 255;
 
 /// What a handler is registered for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Selector(Kind);
+pub struct Selector {
+    kind: Kind,
+    conditions: Conditions,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Kind {
@@ -27,12 +33,12 @@ impl Selector {
     /// `*` stands for exactly one segment. `**` stands for any number of them, also none, and only at the end.
     pub fn topic(topic: impl Into<String>) -> Self {
         let topic = topic.into();
-        if topic.contains('*') { Self(Kind::Pattern(topic)) } else { Self(Kind::Topic(topic)) }
+        Self::of(if topic.contains('*') { Kind::Pattern(topic) } else { Kind::Topic(topic) })
     }
 
     /// Messages of one type about one kind of aggregate, whatever their topic.
     pub fn pair(aggregate_type: impl Into<String>, message_type: impl Into<String>) -> Self {
-        Self(Kind::Pair { aggregate_type: aggregate_type.into(), message_type: message_type.into() })
+        Self::of(Kind::Pair { aggregate_type: aggregate_type.into(), message_type: message_type.into() })
     }
 
     /// Messages of one type that belong to no aggregate.
@@ -40,18 +46,55 @@ impl Selector {
         Self::pair(GLOBAL_AGGREGATE, message_type)
     }
 
-    /// A short name for logs and metrics: the topic or pattern, or `aggregate type/message type`.
+    /// Of these only the messages of one type.
+    pub fn of_type(mut self, message_type: impl Into<String>) -> Self {
+        self.conditions.set(Field::MessageType, message_type.into());
+        self
+    }
+
+    /// Of these only the messages of one tenant.
+    pub fn tenant(mut self, tenant: impl Into<String>) -> Self {
+        self.conditions.set(Field::Tenant, tenant.into());
+        self
+    }
+
+    /// Of these only the messages that have a header with this value.
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.conditions.set(Field::Header(name.into()), value.into());
+        self
+    }
+
+    /// A short name for logs and metrics: the topic or pattern, or `aggregate type/message type`, and the conditions.
     pub fn name(&self) -> String {
-        match &self.0 {
-            Kind::Topic(topic) | Kind::Pattern(topic) => topic.clone(),
-            Kind::Pair { aggregate_type, message_type } => format!("{aggregate_type}/{message_type}"),
+        let conditions = self.conditions.name();
+        match &self.kind {
+            Kind::Topic(topic) | Kind::Pattern(topic) => format!("{topic}{conditions}"),
+            Kind::Pair { aggregate_type, message_type } => format!("{aggregate_type}/{message_type}{conditions}"),
         }
+    }
+
+    /// Why a message does not belong to it; none when it does, unless something more specific matches too.
+    pub fn mismatch(&self, message: &Message) -> Option<String> {
+        let fits = match &self.kind {
+            Kind::Topic(topic) => topic == message.topic(),
+            Kind::Pattern(pattern) => Pattern::parse(pattern).matches(message.topic()),
+            Kind::Pair { aggregate_type, message_type } => {
+                aggregate_type == message.get_aggregate_type()
+                    && Some(message_type.as_str()) == message.get_message_type()
+            }
+        };
+        if fits { self.conditions.unmet_by(message) } else { Some(format!("{} does not match", self.kind)) }
+    }
+
+    fn of(kind: Kind) -> Self {
+        Self { kind, conditions: Conditions::default() }
     }
 
     /// What is wrong with it, as far as it can be said of one selector alone.
     pub fn validate(&self) -> Result<(), Invalid> {
         let mut problems = Vec::new();
-        match &self.0 {
+        self.conditions.check(&mut problems);
+        match &self.kind {
             Kind::Topic(topic) => check_segments(topic, &mut problems),
             Kind::Pattern(pattern) => {
                 check_segments(pattern, &mut problems);
@@ -68,7 +111,13 @@ impl Selector {
 
 impl fmt::Display for Selector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
+        write!(f, "{}{}", self.kind, self.conditions)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
             Kind::Topic(topic) => write!(f, "topic `{topic}`"),
             Kind::Pattern(pattern) => write!(f, "pattern `{pattern}`"),
             Kind::Pair { aggregate_type, message_type } if aggregate_type == GLOBAL_AGGREGATE => {
@@ -82,23 +131,44 @@ impl fmt::Display for Selector {
 /// All selectors of a runtime, ready to be looked up. Each message finds at most one.
 ///
 /// From the most specific to the least: the exact topic; the pair of aggregate type and message type; the pattern with
-/// more literal segments; of these the one without `**`; of these the one with more `*`.
+/// more literal segments; of these the one without `**`; of these the one with more `*`; and among all that are equal so far,
+/// the one with more conditions on type, tenant and headers.
 ///
 /// ```
+/// # use pillarbox_core::Message;
 /// # use pillarbox_core::route::{RouteTable, Selector};
-/// let table = RouteTable::new([Selector::topic("order.created"), Selector::topic("order.**")])?;
-/// assert_eq!(table.find("order.created", "Order", None), Some(0));
-/// assert_eq!(table.find("order.line.added", "Order", None), Some(1));
-/// assert_eq!(table.find("payment.made", "Order", None), None);
+/// let table = RouteTable::new([
+///     Selector::topic("order.created"),
+///     Selector::topic("order.**"),
+///     Selector::topic("order.**").tenant("acme"),
+/// ])?;
+/// assert_eq!(table.find(&Message::new("order.created", "")), Some(0));
+/// assert_eq!(table.find(&Message::new("order.line.added", "")), Some(1));
+/// assert_eq!(table.find(&Message::new("order.line.added", "").tenant("acme")), Some(2));
+/// assert_eq!(table.find(&Message::new("payment.made", "")), None);
 /// # Ok::<(), pillarbox_core::Invalid>(())
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct RouteTable {
-    topics: HashMap<String, usize>,
+    topics: HashMap<String, Vec<Entry>>,
     /// By aggregate type, then by message type: a pair as key could not be looked up without an allocation.
-    pairs: HashMap<String, HashMap<String, usize>>,
+    pairs: HashMap<String, HashMap<String, Vec<Entry>>>,
     /// The most specific first.
-    patterns: Vec<(Pattern, usize)>,
+    patterns: Vec<(Pattern, Entry)>,
+}
+
+/// What is left of a selector once its kind is told by the place.
+#[derive(Clone, Debug)]
+struct Entry {
+    index: usize,
+    conditions: Conditions,
+}
+
+impl Entry {
+    /// Whether some message meets the conditions of both, and neither has more of them.
+    fn rivals(&self, other: &Self) -> bool {
+        self.conditions.count() == other.conditions.count() && !self.conditions.excludes(&other.conditions)
+    }
 }
 
 impl RouteTable {
@@ -118,43 +188,58 @@ impl RouteTable {
             }
         }
         Invalid::unless_empty(problems)?;
-        table.patterns.sort_by_key(|(pattern, _)| Reverse(pattern.specificity()));
+        let most_first = |entries: &mut Vec<Entry>| entries.sort_by_key(|entry| Reverse(entry.conditions.count()));
+        table.topics.values_mut().for_each(most_first);
+        table.pairs.values_mut().flat_map(HashMap::values_mut).for_each(most_first);
+        let specificity =
+            |(pattern, entry): &(Pattern, Entry)| Reverse((pattern.specificity(), entry.conditions.count()));
+        table.patterns.sort_by_key(specificity);
         Ok(table)
     }
 
     /// The number of the selector that this message belongs to, in the order in which they were given.
-    pub fn find(&self, topic: &str, aggregate_type: &str, message_type: Option<&str>) -> Option<usize> {
-        if let Some(index) = self.topics.get(topic) {
-            return Some(*index);
+    pub fn find(&self, message: &Message) -> Option<usize> {
+        let met =
+            |entries: &Vec<Entry>| entries.iter().find(|entry| entry.conditions.is_met_by(message)).map(|e| e.index);
+        if let Some(index) = self.topics.get(message.topic()).and_then(met) {
+            return Some(index);
         }
-        if let Some(message_type) = message_type
-            && let Some(index) = self.pairs.get(aggregate_type).and_then(|types| types.get(message_type))
+        if let Some(message_type) = message.get_message_type()
+            && let Some(types) = self.pairs.get(message.get_aggregate_type())
+            && let Some(index) = types.get(message_type).and_then(met)
         {
-            return Some(*index);
+            return Some(index);
         }
-        self.patterns.iter().find(|(pattern, _)| pattern.matches(topic)).map(|(_, index)| *index)
+        let fits = |(pattern, entry): &&(Pattern, Entry)| {
+            pattern.matches(message.topic()) && entry.conditions.is_met_by(message)
+        };
+        self.patterns.iter().find(fits).map(|(_, entry)| entry.index)
     }
 
     /// Adds a selector that is valid by itself; answers one that was there before and is as specific.
     fn insert(&mut self, index: usize, selector: &Selector) -> Option<usize> {
-        match &selector.0 {
-            Kind::Topic(topic) => keep_first(&mut self.topics, topic, index),
+        let entry = Entry { index, conditions: selector.conditions.clone() };
+        match &selector.kind {
+            Kind::Topic(topic) => push(self.topics.entry(topic.clone()).or_default(), entry),
             Kind::Pair { aggregate_type, message_type } => {
-                keep_first(self.pairs.entry(aggregate_type.clone()).or_default(), message_type, index)
+                let types = self.pairs.entry(aggregate_type.clone()).or_default();
+                push(types.entry(message_type.clone()).or_default(), entry)
             }
             Kind::Pattern(text) => {
                 let pattern = Pattern::parse(text);
-                let rival = self.patterns.iter().find(|(other, _)| other.rivals(&pattern)).map(|(_, rival)| *rival);
-                self.patterns.push((pattern, index));
+                let is_rival = |(other, theirs): &&(Pattern, Entry)| other.rivals(&pattern) && theirs.rivals(&entry);
+                let rival = self.patterns.iter().find(is_rival).map(|(_, rival)| rival.index);
+                self.patterns.push((pattern, entry));
                 rival
             }
         }
     }
 }
 
-fn keep_first(map: &mut HashMap<String, usize>, name: &str, index: usize) -> Option<usize> {
-    let first = *map.entry(name.to_owned()).or_insert(index);
-    (first != index).then_some(first)
+fn push(entries: &mut Vec<Entry>, entry: Entry) -> Option<usize> {
+    let rival = entries.iter().find(|other| other.rivals(&entry)).map(|rival| rival.index);
+    entries.push(entry);
+    rival
 }
 
 fn rivals(selectors: &[Selector], first: usize, second: usize) -> Problem {
@@ -258,6 +343,11 @@ mod tests {
         RouteTable::new(topics.iter().map(|topic| Selector::topic(*topic)))
     }
 
+    fn message(topic: &str, aggregate_type: &str, message_type: Option<&str>) -> Message {
+        let message = Message::new(topic, "").aggregate_type(aggregate_type);
+        message_type.into_iter().fold(message, |message, message_type| message.message_type(message_type))
+    }
+
     fn complaints(selectors: impl IntoIterator<Item = Selector>) -> String {
         RouteTable::new(selectors).unwrap_err().to_string()
     }
@@ -289,7 +379,7 @@ mod tests {
             ("**", "order.created.eu", true),
         ];
         for (selector, topic, matches) in cases {
-            let found = table(&[selector]).unwrap().find(topic, "Order", None);
+            let found = table(&[selector]).unwrap().find(&message(topic, "Order", None));
             assert_eq!(found.is_some(), matches, "{selector} and {topic}");
         }
     }
@@ -324,8 +414,12 @@ mod tests {
         let last = selectors.len() - 1;
         let (table, turned) = (RouteTable::new(selectors).unwrap(), RouteTable::new(turned).unwrap());
         for (topic, aggregate_type, message_type, index) in cases {
-            assert_eq!(table.find(topic, aggregate_type, message_type), Some(index), "{topic}");
-            assert_eq!(turned.find(topic, aggregate_type, message_type), Some(last - index), "{topic}, turned round");
+            assert_eq!(table.find(&message(topic, aggregate_type, message_type)), Some(index), "{topic}");
+            assert_eq!(
+                turned.find(&message(topic, aggregate_type, message_type)),
+                Some(last - index),
+                "{topic}, turned round"
+            );
         }
     }
 
@@ -350,6 +444,65 @@ mod tests {
         assert!(
             RouteTable::new([Selector::pair("A", "m"), Selector::pair("B", "m"), Selector::message_type("m")]).is_ok()
         );
+    }
+
+    /// Of equal selectors the one with more conditions gets the message.
+    #[test]
+    fn conditions_make_a_selector_more_specific() {
+        let all = || Selector::topic("order.**");
+        let table = RouteTable::new([
+            all(),
+            all().tenant("acme"),
+            all().tenant("acme").header("region", "eu"),
+            all().tenant("brick"),
+            Selector::topic("order.paid").of_type("Paid"),
+            Selector::pair("Order", "lost").tenant("acme"),
+        ])
+        .unwrap();
+        let order = |topic: &str| Message::new(topic, "").aggregate_type("Order");
+        let cases = [
+            (order("order.a"), Some(0)),
+            (order("order.a").tenant("acme"), Some(1)),
+            (order("order.a").tenant("acme").header("region", "us"), Some(1)),
+            (order("order.a").tenant("acme").header("region", "eu"), Some(2)),
+            (order("order.a").tenant("brick").header("region", "eu"), Some(3)),
+            (order("order.paid").tenant("acme"), Some(1)),
+            (order("order.paid").tenant("acme").message_type("Paid"), Some(4)),
+            (order("order.a").message_type("lost"), Some(0)),
+            (order("order.a").message_type("lost").tenant("acme"), Some(5)),
+            (order("payment").tenant("acme"), None),
+        ];
+        for (message, found) in cases {
+            assert_eq!(table.find(&message), found, "{message:?}");
+        }
+    }
+
+    /// HOT-18: conditions that one message can meet together do not tell two selectors apart.
+    #[test]
+    fn conditions_of_rivals_must_exclude_each_other() {
+        let all = || Selector::topic("order.*");
+        let text = complaints([all().tenant("acme"), all().header("region", "eu")]);
+        assert!(text.contains("1 (pattern `order.*` with tenant `acme`)"), "{text}");
+        assert!(text.contains("2 (pattern `order.*` with header region `eu`)"), "{text}");
+        assert!(RouteTable::new([all().tenant("a"), all().tenant("b"), all()]).is_ok());
+        assert!(RouteTable::new([all().of_type("a").tenant("t"), all().of_type("b").header("h", "1")]).is_ok());
+        assert!(complaints([all().tenant("")]).contains("tenant must not be empty"));
+    }
+
+    #[test]
+    fn a_mismatch_has_a_reason() {
+        let message = Message::new("order.created", "").tenant("acme");
+        let table = [
+            (Selector::topic("order.*").tenant("acme"), None),
+            (Selector::topic("order.paid"), Some("topic `order.paid` does not match")),
+            (Selector::topic("*"), Some("pattern `*` does not match")),
+            (Selector::topic("order.*").tenant("b"), Some("tenant is `acme`, not `b`")),
+            (Selector::topic("order.*").header("h", "1"), Some("there is no header h, and `1` is asked for")),
+            (Selector::message_type("Paid"), Some("type `Paid` does not match")),
+        ];
+        for (selector, reason) in table {
+            assert_eq!(selector.mismatch(&message).as_deref(), reason);
+        }
     }
 
     #[test]
@@ -382,6 +535,7 @@ mod tests {
     #[test]
     fn a_selector_has_a_short_name() {
         assert_eq!(Selector::topic("order.*").name(), "order.*");
+        assert_eq!(Selector::topic("order.*").tenant("a").header("h", "1").name(), "order.* tenant=a header h=1");
         assert_eq!(Selector::pair("Order", "created").name(), "Order/created");
         assert_eq!(Selector::message_type("created").name(), "__GLOBAL__/created");
     }
@@ -421,7 +575,7 @@ mod tests {
         proptest!(ProptestConfig::with_cases(2_000), |(patterns in prop::collection::vec(patterns(), 1..5), topic in topics())| {
             let Ok(table) = RouteTable::new(patterns.iter().map(Selector::topic)) else { return Ok(()) };
             let matching: Vec<_> = (0..patterns.len()).filter(|&index| matches_naively(&patterns[index], &topic)).collect();
-            let found = table.find(&topic, "Order", None);
+            let found = table.find(&message(&topic, "Order", None));
             prop_assert_eq!(found.is_none(), matching.is_empty(), "{:?} {}", patterns, topic);
             if let Some(found) = found {
                 prop_assert!(matching.contains(&found), "{patterns:?} {topic}");
@@ -444,7 +598,7 @@ mod tests {
             let back = table(&[&other, &one]);
             prop_assert_eq!(forth.is_err(), back.is_err());
             if matches_naively(&one, &topic) && matches_naively(&other, &topic) && forth.is_ok() {
-                let (forth, back) = (forth?.find(&topic, "A", None), back?.find(&topic, "A", None));
+                let (forth, back) = (forth?.find(&message(&topic, "A", None)), back?.find(&message(&topic, "A", None)));
                 prop_assert_eq!(forth, back.map(|index| 1 - index), "{} {} {}", one, other, topic);
             }
         });

@@ -54,7 +54,7 @@ pub(crate) enum RouteHandler {
 impl Plan {
     /// The route that a message belongs to.
     pub(crate) fn route_of(&self, message: &Message) -> Option<usize> {
-        self.table.find(message.topic(), message.get_aggregate_type(), message.get_message_type())
+        self.table.find(message)
     }
 }
 

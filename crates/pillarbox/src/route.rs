@@ -46,6 +46,21 @@ impl Route {
         Self::new(Selector::message_type(message_type.type_name()))
     }
 
+    /// Of these only the messages of one type.
+    pub fn of_type(self, message_type: impl TypeName) -> Self {
+        self.narrowed(|selector| selector.of_type(message_type.type_name()))
+    }
+
+    /// Of these only the messages of one tenant.
+    pub fn tenant(self, tenant: impl Into<String>) -> Self {
+        self.narrowed(|selector| selector.tenant(tenant))
+    }
+
+    /// Of these only the messages that have a header with this value.
+    pub fn header(self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.narrowed(|selector| selector.header(name, value))
+    }
+
     /// Its name in logs and metrics, which no other route has; unless set, what it matches.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
@@ -86,6 +101,16 @@ impl Route {
     pub fn to_batch<Args: 'static, H: BatchHandler<Args>>(self, size_max: usize, handler: H) -> HandledRoute {
         let handler = RouteHandler::Batch { size_max, handler: batch::erased(handler) };
         HandledRoute { draft: self, handler, needs: H::needs() }
+    }
+
+    /// A route that has a name of its own keeps it.
+    fn narrowed(mut self, narrow: impl FnOnce(Selector) -> Selector) -> Self {
+        let has_own_name = self.name != self.selector.name();
+        self.selector = narrow(self.selector);
+        if !has_own_name {
+            self.name = self.selector.name();
+        }
+        self
     }
 
     fn new(selector: Selector) -> Self {
