@@ -31,6 +31,7 @@
 //! | [`wake`] | the seam for wake-ups between processes |
 //! | [`transport`] | the seam for the way to a broker |
 //! | [`wire`] | what a message looks like on that way |
+//! | [`template`] | where a message goes, written with the names of its fields |
 //! | [`instance`] | who serves a queue now, and the seam of the list of them |
 //! | [`progress`] | how far receptors and perspectives have come, and the seam of their tables |
 //! | [`coordinator`] | one call for all of a worker's business with its database |
@@ -66,6 +67,7 @@ pub mod schema;
 pub mod selection;
 pub mod store;
 pub mod subscription;
+pub mod template;
 pub mod transaction;
 pub mod transport;
 pub mod wake;
@@ -89,6 +91,7 @@ pub use schema::SchemaAdmin;
 pub use selection::Selection;
 pub use store::{EnqueueIn, OutboxStore};
 pub use subscription::{BrokerError, Delivered, Intaken, Subscription};
+pub use template::Template;
 pub use transaction::{
     CommitError, Coordinated, Isolation, ReceiveIn, Savepoint, StoreTransaction, Transactional, WorkTransaction,
 };

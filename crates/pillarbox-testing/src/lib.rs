@@ -77,6 +77,7 @@ mod encryption;
 mod everything;
 pub mod harness;
 pub mod memory;
+mod recorder;
 pub mod station;
 pub mod suite;
 pub mod transport_suite;
@@ -92,3 +93,4 @@ pub use harness::{Harness, StoreTx};
 pub use memory::{
     MemoryDatabase, MemoryHarness, MemoryInbox, MemoryInstances, MemoryProgress, MemoryStore, MemoryTransaction,
 };
+pub use recorder::Recorder;

@@ -346,7 +346,7 @@ impl RuntimeBuilder {
     }
 
     fn check_route(&self, route: &HandledRoute) -> Result<(), Invalid> {
-        let mut problems = Vec::new();
+        let mut problems = route.problems.clone();
         let draft = &route.draft;
         if let Some(count) = draft.concurrency_max {
             count_within("concurrency_max", count, 1, WORKERS_MAX, &mut problems);
@@ -409,7 +409,7 @@ fn planned(
     store_id: &StoreId,
     transacting: Option<Arc<Transacting>>,
 ) -> PlannedRoute {
-    let HandledRoute { draft, handler, needs: _ } = route;
+    let HandledRoute { draft, handler, .. } = route;
     PlannedRoute {
         meters: RouteMeters::new(store_id, &draft.name),
         name: draft.name,

@@ -50,6 +50,7 @@
 //! | [`event`] | typed messages: a type that knows its topic |
 //! | [`RuntimeBuilder`], [`Route`] | which handler gets which messages, and how much of the runtime |
 //! | [`handler`], [`extract`], [`batch`], [`InTx`] | what handlers are, and what they can take |
+//! | [`relay`], [`Bus`] | messages that go on to a broker, and where each kind goes, said once |
 //! | [`Failure`], [`Handled`], [`Interceptor`] | what handlers say, and what runs around them |
 //! | [`Stats`], [`ShutdownReport`], [`signal`] | what a runtime does, and how it ends |
 //! | [`telemetry`], [`trace`] | what can be observed, and how traces go on |
@@ -75,6 +76,7 @@ pub mod batch;
 mod breaker;
 mod bridge;
 mod builder;
+mod bus;
 mod clock;
 mod config;
 mod connect;
@@ -106,6 +108,7 @@ mod plan;
 mod poller;
 pub mod prelude;
 mod queue;
+pub mod relay;
 mod renewer;
 mod route;
 mod router;
@@ -126,6 +129,7 @@ mod worker;
 pub use batch::{Batch, BatchOutcome};
 pub use bridge::Bridge;
 pub use builder::{OneStore, RuntimeBuilder};
+pub use bus::{Bus, BusBuilder, SendError, Sent, Via};
 pub use config::UnknownTopics;
 pub use connect::{AnyInbox, Backend, Store, connect};
 pub use context::Context;
@@ -156,15 +160,16 @@ pub use tokio_util::sync::CancellationToken;
 
 pub use pillarbox_core::{
     AfterDead, Assignment, AttemptEnd, BrokerError, Checkpoint, CommitError, ConsumeIn, Coordinated, Delivered,
-    Discovery, DiscoveryError, EnqueueIn, ErrorKind, Fence, InboxStore, Incoming, Instance, InstanceId, InstanceStore,
-    Intaken, Invalid, Isolation, Limits, Message, MessageId, OutboxAdmin, OutboxStore, Outcome, OwnerToken, Partition,
-    PartitionCount, Problem, ProgressStore, QueueDone, QueueWork, Receipt, ReceptorResult, Recorded, RoutingKey,
-    SchemaAdmin, Selection, Settled, StoreError, StoreId, StorePlace, Subscription, Transactional, TypeName, Verdict,
-    WithInbox, WorkBatch, WorkDone, WorkId, decide,
+    Delivery, DeliveryResult, Discovery, DiscoveryError, EnqueueIn, ErrorKind, Fence, InboxStore, Incoming, Instance,
+    InstanceId, InstanceStore, Intaken, Invalid, Isolation, Limits, Message, MessageId, OutboxAdmin, OutboxStore,
+    Outcome, OwnerToken, Parcel, Partition, PartitionCount, Problem, ProgressStore, QueueDone, QueueWork, Receipt,
+    ReceptorResult, Recorded, RoutingKey, SchemaAdmin, Selection, Settled, StoreError, StoreId, StorePlace,
+    Subscription, Template, Transactional, Transport, TypeName, Undelivered, Verdict, WithInbox, WorkBatch, WorkDone,
+    WorkId, decide,
 };
 pub use pillarbox_core::{
     admin, error, id, instance, lease, message, naming, order, partition, problem, progress, retention, retry, schema,
-    store,
+    store, template, transport, wire,
 };
 
 #[cfg(feature = "mysql")]

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use pillarbox_core::TypeName;
 use pillarbox_core::retry::RetryPolicy;
 use pillarbox_core::route::Selector;
+use pillarbox_core::{Problem, TypeName};
 
 use crate::batch::{self, BatchHandler};
 use crate::event::Event;
@@ -94,13 +94,13 @@ impl Route {
 
     /// Its handler.
     pub fn to<Args: 'static, H: Handler<Args>>(self, handler: H) -> HandledRoute {
-        HandledRoute { draft: self, handler: RouteHandler::One(handler::erased(handler)), needs: H::needs() }
+        HandledRoute::new(self, RouteHandler::One(handler::erased(handler)), H::needs())
     }
 
     /// Its handler, which takes up to `size_max` messages at a time.
     pub fn to_batch<Args: 'static, H: BatchHandler<Args>>(self, size_max: usize, handler: H) -> HandledRoute {
         let handler = RouteHandler::Batch { size_max, handler: batch::erased(handler) };
-        HandledRoute { draft: self, handler, needs: H::needs() }
+        HandledRoute::new(self, handler, H::needs())
     }
 
     /// A route that has a name of its own keeps it.
@@ -125,6 +125,14 @@ pub struct HandledRoute {
     pub(crate) draft: Route,
     pub(crate) handler: RouteHandler,
     pub(crate) needs: Vec<Need>,
+    /// What was wrong with it before the runtime could look.
+    pub(crate) problems: Vec<Problem>,
+}
+
+impl HandledRoute {
+    fn new(draft: Route, handler: RouteHandler, needs: Vec<Need>) -> Self {
+        Self { draft, handler, needs, problems: Vec::new() }
+    }
 }
 
 impl fmt::Debug for HandledRoute {

@@ -18,6 +18,7 @@ mod outage;
 mod partitions;
 mod pauses;
 mod poller;
+mod relay;
 mod settle;
 mod shutdown;
 mod support;

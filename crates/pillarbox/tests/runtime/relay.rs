@@ -1,0 +1,177 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use pillarbox::admin::{Filter, ListQuery};
+use pillarbox::outbox::State;
+use pillarbox::prelude::*;
+use pillarbox::relay::To;
+use pillarbox::{Bus, Delivery, OutboxAdmin, SendError, Sent, Undelivered, Via};
+use pillarbox_testing::Recorder;
+
+use super::support::*;
+
+fn to(recorder: &Recorder, destination: &str) -> To {
+    To::new(Arc::new(recorder.clone()), destination)
+}
+
+/// BUS-02: a route can be a transport, with a destination made of the message's fields.
+#[tokio::test]
+async fn messages_go_where_their_route_says() {
+    let (outbox, recorder) = (memory(), Recorder::new());
+    let runtime = quiet(&outbox)
+        .route(Route::topic("order.**").deliver(to(&recorder, "shop.{topic}")))
+        .route(Route::topic("order.**").tenant("acme").deliver(to(&recorder, "acme.{key}")))
+        .start()
+        .await
+        .unwrap();
+    outbox.enqueue_now(Message::new("order.created", "1")).await.unwrap();
+    outbox.enqueue_now(Message::new("order.created", "2").tenant("acme").key("k")).await.unwrap();
+    runtime.idle().await;
+    let mut places: Vec<_> = recorder.delivered().into_iter().map(|(destination, _)| destination).collect();
+    places.sort();
+    assert_eq!(places, ["acme.k", "shop.order.created"]);
+    assert_eq!(runtime.stats().done_count, 2);
+}
+
+/// BUS-02, H42, H47: each message of a batch has its own end.
+#[tokio::test]
+async fn every_answer_of_a_transport_has_its_end() {
+    let (outbox, recorder) = (memory(), Recorder::new());
+    recorder.answer(|parcel| match parcel.destination.as_ref() {
+        "taken" => Ok(Delivery::Taken),
+        "known" => Ok(Delivery::Known),
+        "refused" => Err(Undelivered::refused("nobody listens")),
+        "rejected" => Err(Undelivered::rejected("not so")),
+        "large" => Err(Undelivered::TooLarge { bytes: 9, limit: Some(8) }),
+        "later" => Err(Undelivered::Later { delay: Duration::from_secs(3_600), reason: "busy".to_owned() }),
+        other => panic!("{other}"),
+    });
+    let runtime = quiet(&outbox)
+        .route(Route::topic("**").deliver(to(&recorder, "{topic}")))
+        .retry(attempts(9))
+        .start()
+        .await
+        .unwrap();
+    let mut tx = outbox.begin().await.unwrap();
+    let topics = ["taken", "known", "refused", "rejected", "large", "later"];
+    let messages = topics.map(|topic| Message::new(topic, ""));
+    tx.enqueue_all(messages.clone()).await.unwrap();
+    tx.enqueue(Message::new("tenantless", "")).await.unwrap();
+    drop(tx);
+    let mut tx = outbox.begin().await.unwrap();
+    tx.enqueue_all(messages).await.unwrap();
+    tx.commit().await.unwrap();
+    runtime.idle().await;
+    let overview = outbox.store().overview().await.unwrap();
+    let of = |topic: &str| overview.topics.iter().find(|counts| counts.topic == topic).unwrap().counts;
+    assert_eq!((of("taken").done, of("known").done), (1, 1));
+    assert_eq!((of("rejected").dead, of("large").dead), (1, 1));
+    assert_eq!((of("refused").pending, of("later").pending), (1, 1));
+    let stats = runtime.stats();
+    assert_eq!((stats.retried_count, stats.released_count), (1, 1), "being asked to wait spends no attempt");
+    let dead = ListQuery { state: State::Dead, filter: Filter::topic("large"), after: None, limit: 1 };
+    let dead = outbox.store().list(&dead).await.unwrap().messages;
+    let reason = dead[0].last_error.as_deref();
+    assert_eq!(reason, Some("recorder: too large: 9 bytes, and the broker takes 8"));
+}
+
+/// H43: a broker that is away pauses its route; messages of others go on, and nothing spends an attempt.
+#[tokio::test]
+async fn a_broker_that_is_away_pauses_its_routes_only() {
+    let (outbox, up, down) = (memory(), Recorder::new(), Recorder::new());
+    down.answer(|_| Err(Undelivered::unavailable("connection refused")));
+    let runtime = quiet(&outbox)
+        .route(Route::topic("up").deliver(to(&up, "x")))
+        .route(Route::topic("down").deliver(to(&down, "x")))
+        .pause_first(Duration::from_secs(3_600))
+        .pause_max(Duration::from_secs(3_600))
+        .start()
+        .await
+        .unwrap();
+    outbox.enqueue_now(Message::new("down", "")).await.unwrap();
+    runtime.idle().await;
+    outbox.enqueue_now(Message::new("up", "")).await.unwrap();
+    up.wait_for(1).await;
+    assert_eq!(runtime.stats().paused_routes, ["down"]);
+    assert_eq!(runtime.stats().retried_count, 0);
+}
+
+/// A destination that is gone is asked once; its messages are dead with the reason, and can be replayed.
+#[tokio::test]
+async fn a_destination_that_is_gone_is_asked_no_more() {
+    let (outbox, recorder) = (memory(), Recorder::new());
+    let asked = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    recorder.answer(move |_| {
+        count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Err(Undelivered::Gone { reason: "410".to_owned() })
+    });
+    let runtime = quiet(&outbox).route(Route::topic("a").deliver(to(&recorder, "x"))).start().await.unwrap();
+    for _ in 0..3 {
+        outbox.enqueue_now(Message::new("a", "")).await.unwrap();
+        runtime.idle().await;
+    }
+    assert_eq!(asked.load(std::sync::atomic::Ordering::Relaxed), 1);
+    assert_eq!(outbox.store().overview().await.unwrap().total().dead, 3);
+}
+
+/// BUS-02: a field that the destination needs and the message lacks is no reason to try again.
+#[tokio::test]
+async fn a_message_without_a_destination_is_dead() {
+    let (outbox, recorder) = (memory(), Recorder::new());
+    let runtime = quiet(&outbox).route(Route::topic("a").deliver(to(&recorder, "x.{tenant}"))).start().await.unwrap();
+    outbox.enqueue_now(Message::new("a", "")).await.unwrap();
+    runtime.idle().await;
+    assert_eq!(outbox.store().overview().await.unwrap().total().dead, 1);
+}
+
+#[tokio::test]
+async fn a_destination_that_cannot_be_read_keeps_the_runtime_from_starting() {
+    let (outbox, recorder) = (memory(), Recorder::new());
+    let refused = quiet(&outbox).route(Route::topic("a").deliver(to(&recorder, "x.{Tenant}"))).start().await;
+    assert!(refused.unwrap_err().to_string().contains("names `Tenant`"));
+}
+
+/// BUS-01: declared once, a message goes through the outbox or directly.
+#[tokio::test]
+async fn a_bus_sends_each_message_as_it_was_declared() {
+    let (outbox, recorder) = (memory(), Recorder::new());
+    let bus = Bus::builder(&outbox)
+        .declare(Route::topic("order.*"), to(&recorder, "orders"), None)
+        .declare(Route::topic("price.*"), to(&recorder, "prices"), Some(Via::Direct))
+        .build()
+        .unwrap();
+    let mut tx = outbox.begin().await.unwrap();
+    let sent = bus.send(&mut tx, Message::new("order.created", "")).await.unwrap();
+    assert!(matches!(sent, Sent::Enqueued(_)));
+    let sent = bus.send(&mut tx, Message::new("price.seen", "")).await.unwrap();
+    assert_eq!(sent, Sent::Delivered(Delivery::Taken));
+    assert_eq!(recorder.delivered().len(), 1, "the other waits for the commit");
+    let unknown = bus.send(&mut tx, Message::new("else", "")).await.unwrap_err();
+    assert!(matches!(unknown, SendError::Undeclared { .. }), "{unknown}");
+    tx.commit().await.unwrap();
+
+    let runtime = hushed(bus.runtime()).start().await.unwrap();
+    runtime.idle().await;
+    let delivered: Vec<_> = recorder.delivered().into_iter().map(|(destination, _)| destination).collect();
+    assert_eq!(delivered, ["prices", "orders"]);
+}
+
+/// BUS-01: for the whole bus, with a filter on the message.
+#[tokio::test]
+async fn a_filter_says_which_messages_of_a_bus_go_through_the_outbox() {
+    let (outbox, recorder) = (memory(), Recorder::new());
+    let bus = Bus::builder(&outbox)
+        .declare(Route::topic("**"), to(&recorder, "{topic}"), None)
+        .through_outbox(|message| message.get_message_type() == Some("Important"))
+        .build()
+        .unwrap();
+    let mut tx = outbox.begin().await.unwrap();
+    let important = Message::new("a", "").message_type("Important");
+    assert!(matches!(bus.send(&mut tx, important).await, Ok(Sent::Enqueued(_))));
+    assert!(matches!(bus.send(&mut tx, Message::new("a", "")).await, Ok(Sent::Delivered(_))));
+    recorder.answer(|_| Err(Undelivered::unavailable("connection refused")));
+    let error = bus.send(&mut tx, Message::new("a", "")).await.unwrap_err();
+    assert!(matches!(error, SendError::Undelivered(_)), "{error}");
+    assert!(Bus::builder(&outbox).declare(Route::topic("a"), to(&recorder, "{"), None).build().is_err());
+}
