@@ -97,3 +97,4 @@ pub use transaction::{
 };
 pub use transport::{Delivery, DeliveryResult, Parcel, Transport, Undelivered};
 pub use wake::Wakeups;
+pub use wire::WireFormat;

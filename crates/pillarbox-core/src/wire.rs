@@ -10,6 +10,11 @@ use time::format_description::well_known::Rfc3339;
 use crate::id::MessageId;
 use crate::message::{GLOBAL_AGGREGATE, Message};
 
+mod cloud_events;
+mod format;
+
+pub use format::{Source, WireFormat};
+
 /// The id of a message: the same whenever it is sent.
 pub const ID: &str = "pillarbox-id";
 /// Its topic.
@@ -102,22 +107,26 @@ pub struct Arrival {
     pub is_named: bool,
 }
 
-/// Reads what [`Wire::plain`] or anybody else has sent. What does not fit into a field stays a header.
+/// Reads what any [`WireFormat`] or anybody else has sent. What does not fit into a field stays a header.
+///
+/// Attributes of a CloudEvent that belong to no field become headers `ce-…`, its source among them. What only looks like
+/// one stays as it came.
 pub fn read(
     topic: &str,
     body: impl Into<Bytes>,
     content_type: Option<&str>,
     headers: impl IntoIterator<Item = (String, String)>,
 ) -> Arrival {
+    let opened = cloud_events::opened(body.into(), content_type.map(str::to_owned), headers.into_iter().collect());
     let mut fields = Fields::default();
     let mut own = Vec::new();
-    for (name, value) in headers {
+    for (name, value) in opened.headers {
         if let Some((name, value)) = fields.take(name, value) {
             own.push((name, value));
         }
     }
     let Fields { id, topic: sent_topic, content_type: sent_type, texts, occurred_at } = fields;
-    let mut message = Message::new(sent_topic.unwrap_or_else(|| topic.to_owned()), body).headers(own);
+    let mut message = Message::new(sent_topic.unwrap_or_else(|| topic.to_owned()), opened.body).headers(own);
     for (name, value) in texts {
         message = match name {
             KEY => message.key(value),
@@ -129,7 +138,7 @@ pub fn read(
             _ => message.causation_id(value),
         };
     }
-    if let Some(content_type) = content_type.map(str::to_owned).or(sent_type) {
+    if let Some(content_type) = opened.content_type.or(sent_type) {
         message = message.content_type(content_type);
     }
     if let Some(at) = occurred_at {
@@ -226,7 +235,17 @@ pub fn line_safe(text: &str) -> Cow<'_, str> {
     Cow::Owned(encoded)
 }
 
-/// Undoes [`line_safe`]. Text that it did not make stays as it is.
+/// A header's value where headers are lines of ASCII, by its name: CloudEvents demands more of the values of its attributes
+/// than [`line_safe`] does, namely that spaces and quotes be encoded too.
+pub fn header_line<'a>(name: &str, value: &'a str) -> Cow<'a, str> {
+    let is_attribute = name.get(..3).is_some_and(|start| start.eq_ignore_ascii_case("ce-"));
+    match line_safe(value) {
+        line if is_attribute && line.contains([' ', '"']) => line.replace(' ', "%20").replace('"', "%22").into(),
+        line => line,
+    }
+}
+
+/// Undoes [`line_safe`] and [`header_line`]. Text that it did not make stays as it is.
 pub fn from_line_safe(text: &str) -> Cow<'_, str> {
     if !text.contains('%') {
         return Cow::Borrowed(text);
@@ -309,6 +328,16 @@ mod tests {
     fn debug_shows_no_content() {
         let message = Message::new("t", "canary-payload").header("auth", "canary-header");
         assert!(!format!("{:?}", Wire::plain(&message)).contains("canary"));
+    }
+
+    #[test]
+    fn attributes_of_events_have_neither_spaces_nor_quotes() {
+        let table = [("ce-subject", "a%20%22b%22%20%25"), ("CE-x", "a%20%22b%22%20%25"), ("x-note", "a \"b\" %25")];
+        for (name, line) in table {
+            assert_eq!(header_line(name, "a \"b\" %"), line);
+            assert_eq!(from_line_safe(line), "a \"b\" %");
+        }
+        assert_eq!(header_line("é", "v"), "v");
     }
 
     proptest! {
