@@ -6,8 +6,9 @@
 //! Rules that hold for all methods are those of [`store`](crate::store): the database's clock decides, each call is atomic,
 //! arguments are checked before any I/O, deadlocks are retried inside, many instances may call everything at once.
 //!
-//! Names are compared byte for byte on every database. A delivery whose content hash contradicts the first one (same
-//! algorithm, other bytes) is counted, and the answer says so; the first hash is kept and the call succeeds.
+//! Names are compared byte for byte on every database. A delivery whose content hash contradicts the one on record (same
+//! algorithm, other bytes) is counted, and the answer says so; the call succeeds. The first hash stays on record until
+//! another content is queued, which brings its own.
 
 use std::time::{Duration, SystemTime};
 
@@ -74,8 +75,9 @@ pub trait InboxStore: std::fmt::Debug + Send + Sync + 'static {
     ///
     /// - Unknown or not queued yet: queued.
     /// - Queued and waiting, or dead: topic, payload and due time are replaced, no attempts, claimable again.
-    /// - Under a running lease: the content of the running attempt is kept, so that what is acknowledged is what was
-    ///   handled. Only the time it was last seen and its hash count are updated.
+    /// - Under a running lease: topic, payload and due time are replaced for the next attempt. The running one keeps its
+    ///   lease, and its verdict stands: an acknowledged message is done, whatever came meanwhile. Key and priority stay, so
+    ///   that no later message of the key overtakes the attempt.
     /// - Done: nothing but the time it was last seen and its hash count changes.
     /// - Named twice in one call: as if received one after the other. An empty call is a no-op.
     async fn receive(&self, incoming: &[Incoming]) -> Result<Vec<Received>, StoreError>;
@@ -151,7 +153,7 @@ pub trait WithInbox: Transactional {
 pub struct Sighting {
     /// Where the message stood; nothing when it was unknown.
     pub before: Option<InboxState>,
-    /// Whether its content hash contradicts the first one.
+    /// Whether its content hash contradicts the one on record.
     pub is_mismatch: bool,
 }
 
@@ -167,7 +169,7 @@ impl Sighting {
 pub struct Admission {
     /// Whether it may go on.
     pub registered: Registered,
-    /// Whether its content hash contradicts the first one.
+    /// Whether its content hash contradicts the one on record.
     pub is_mismatch: bool,
 }
 
@@ -180,7 +182,7 @@ pub struct Received {
     pub before: Option<InboxState>,
     /// What was done.
     pub outcome: Reception,
-    /// Whether its content hash contradicts the first one.
+    /// Whether its content hash contradicts the one on record.
     pub is_mismatch: bool,
 }
 
@@ -199,9 +201,9 @@ pub struct InboxRecord {
     pub first_seen_at: SystemTime,
     /// When it came last.
     pub last_seen_at: SystemTime,
-    /// The first hash that came with it.
+    /// The hash of the content that was queued last, or else the first one that came.
     pub hash: Option<ContentHash>,
-    /// Deliveries whose hash contradicted the first one.
+    /// Deliveries whose hash contradicted the one on record.
     pub mismatch_count: u32,
     /// Attempts in the queue so far.
     pub attempts: u32,

@@ -1,6 +1,6 @@
 -- Deliveries: writes the rows that are new, and moves on the time that others were last seen, by a microsecond at least, so
 -- that a known row always counts as changed. Assignments run one after the other: each still reads the columns below it
--- as they were. The first hash is kept; one of another algorithm is not comparable. The program repeats the row.
+-- as they were. The hash on record is kept; one of another algorithm is not comparable. The program repeats the row.
 INSERT INTO `pillarbox_inbox_ledger` (
     `source`, `source_id`, `message_id`, `state`, `is_queued`, `hash_algorithm`, `hash`, `first_seen_at`, `last_seen_at`)
 VALUES (?, ?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))

@@ -140,6 +140,22 @@ async fn insert_one(
         .collect()
 }
 
+/// Gives a row that is under a lease another content.
+pub(crate) async fn revise(
+    inner: &Inner,
+    connection: &mut MySqlConnection,
+    statement: &str,
+    message: &Message,
+) -> Result<(), sqlx::Error> {
+    inner.spares.prepare(&inner.pool.connect_options(), connection, statement).await?;
+    let headers = write_headers(message.get_headers());
+    let query = sqlx::query(AssertSqlSafe(statement)).bind(message.topic().as_bytes()).bind(&message.payload()[..]);
+    let texts = texts(message).into_iter().enumerate().filter(|(at, _)| *at != KEY_TEXT);
+    let query = texts.fold(query, |query, (_, text)| query.bind(text.map(str::as_bytes)));
+    let query = query.bind(headers.as_deref().map(str::as_bytes)).bind(occurred(message));
+    bind_times(query, message).bind(message.id().as_uuid()).execute(connection).await.map(drop)
+}
+
 /// A column that some message of a batch uses, and how to bind it.
 type Used = (&'static str, for<'q> fn(Bound<'q>, &Message) -> Bound<'q>);
 
@@ -457,6 +473,9 @@ fn insert_statement(inner: &Inner, count: usize) -> String {
 fn is_conditional(message: &Message) -> bool {
     message.is_delayed() || message.expires().is_some()
 }
+
+/// The place of the key among the texts.
+const KEY_TEXT: usize = 4;
 
 /// The optional texts, in the order of the columns.
 fn texts(message: &Message) -> [Option<&str>; 8] {

@@ -112,7 +112,7 @@ pub(crate) fn standing(row: &MySqlRow) -> Result<Standing, StoreError> {
     Standing::of_words(&state, is_queued != 0, place.as_deref()).ok_or_else(unreadable)
 }
 
-/// The first hash in a row of `inbox_find.sql`.
+/// The hash on record in a row of `inbox_find.sql`.
 pub(crate) fn hash(row: &MySqlRow) -> Result<Option<ContentHash>, StoreError> {
     let (algorithm, hash): (Option<Vec<u8>>, Option<Vec<u8>>) = (get(row, 6)?, get(row, 7)?);
     let algorithm = algorithm.map(String::from_utf8).transpose().map_err(|_| unreadable())?;

@@ -122,6 +122,8 @@ statements_beside!(
     bury,
     release,
     set,
+    queue,
+    revise,
     purge,
 );
 

@@ -1,4 +1,4 @@
--- Deliveries: writes the rows that are new, and moves on the time that others were last seen. The first hash is kept; one of
+-- Deliveries: writes the rows that are new, and moves on the time that others were last seen. The hash on record is kept; one of
 -- another algorithm is not comparable. The names come sorted, so that two batches cannot deadlock.
 INSERT INTO pillarbox.inbox_ledger AS ledger (
     source, source_id, message_id, hash_algorithm, hash, state, is_queued, first_seen_at, last_seen_at)

@@ -11,6 +11,7 @@ use pillarbox_core::{MessageId, StoreError, WorkId, key_hash};
 use sqlx::postgres::PgRow;
 use sqlx::{Connection, Decode, PgConnection, Postgres, Row, Transaction, Type};
 use time::OffsetDateTime;
+use uuid::Uuid;
 
 use crate::error::store_error;
 use crate::sql::{Statement, UsedColumn};
@@ -94,6 +95,25 @@ pub(crate) async fn insert_all(
         stored.extend(insert.stored(&rows?)?);
     }
     Ok(enqueue_answers(&enqueue, stored))
+}
+
+/// Gives rows that are under a running lease another content, by a statement that takes what `outbox_enqueue_delayed.sql`
+/// does; answers which rows were.
+pub(crate) async fn revise_all(
+    store: &PostgresStore,
+    connection: &mut PgConnection,
+    statement: &Statement,
+    messages: &[&Message],
+) -> Result<Vec<Uuid>, StoreError> {
+    let mut revised = Vec::with_capacity(messages.len());
+    for chunk in chunks(messages, STATEMENT_BYTES_MAX, usize::MAX) {
+        let insert = Insert { statement: Text::Whole(statement), form: Form::Delayed, messages: chunk, lease: None };
+        let query = store.query(insert.statement(), |query| insert.bind(query));
+        for row in query.fetch_all(&mut *connection).await.map_err(store_error)? {
+            revised.push(get(&row, 0)?);
+        }
+    }
+    Ok(revised)
 }
 
 /// The statement for a batch, and what it binds.

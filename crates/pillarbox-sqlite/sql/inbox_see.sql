@@ -1,5 +1,5 @@
--- A delivery: writes the row when it is new, else moves on the time it was last seen and compares the hash. The first hash
--- is kept; one of another algorithm is not comparable. Answers what is known now, and where the queue has the message.
+-- A delivery: writes the row when it is new, else moves on the time it was last seen and compares the hash. The hash on
+-- record is kept; one of another algorithm is not comparable. Answers what is known now, and where the queue has the message.
 INSERT INTO pillarbox_inbox_ledger (
     source, source_id, message_id, state, is_queued, first_seen_at, last_seen_at, hash_algorithm, hash
 )

@@ -249,7 +249,7 @@ const PRIORITY: Optional = Optional {
 };
 
 /// The parameters of `outbox_enqueue.sql`, in the order of its question marks.
-fn bound(messages: &[Message], lease: Option<Lease>) -> Result<SqliteArguments, StoreError> {
+pub(crate) fn bound(messages: &[Message], lease: Option<Lease>) -> Result<SqliteArguments, StoreError> {
     let mut binds = Binds::for_values(3 + messages.len() * 19);
     binds.add(lease.map(|lease| lease.owner().as_uuid()))?;
     binds.add(lease.map(|lease| lease.fence().as_i64()))?;

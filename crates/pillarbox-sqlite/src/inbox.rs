@@ -16,7 +16,7 @@ use pillarbox_core::store::{BoxFuture, Enqueue};
 use pillarbox_core::{OutboxAdmin, OutboxStore, SchemaAdmin, StoreError, StoreId};
 use sqlx::{Sqlite, SqliteConnection, Transaction};
 
-use crate::enqueue::{enqueue_within, require_open};
+use crate::enqueue::{bound, enqueue_within, require_open};
 use crate::error::store_error;
 use crate::migrate::LEDGER;
 use crate::row::{self, micros, record};
@@ -191,8 +191,14 @@ pub(crate) async fn receive_within(
         let mut messages = Vec::new();
         for at in round {
             let one = receive_one(sql, tx, &batch[at]).await?;
-            if matches!(one.outcome, Reception::Queued | Reception::Replaced) {
-                messages.push(batch[at].queued_as(one.message_id));
+            let message = batch[at].queued_as(one.message_id);
+            match one.outcome {
+                Reception::Queued | Reception::Replaced => messages.push(message),
+                Reception::Revised => {
+                    let revise = sqlx::query_with(sql.revise.clone(), bound(&[message], None)?);
+                    revise.execute(&mut *tx).await.map_err(store_error)?;
+                }
+                Reception::Done => {}
             }
             received[at] = Some(one);
         }

@@ -257,12 +257,21 @@ macro_rules! conformance {
                 a_seen_message_is_queued,
                 a_waiting_message_is_replaced,
                 a_dead_message_is_replaced,
-                a_running_attempt_keeps_its_content,
                 a_done_message_is_not_queued_again,
                 a_due_time_is_waited_for,
                 a_batch_is_received_whole_and_answered_in_order,
                 messages_have_the_limits_of_the_queue,
                 deliveries_at_once_leave_one_message,
+            }
+            inbox_again {
+                a_running_attempt_keeps_its_lease_and_the_next_gets_the_new_content,
+                a_verdict_ends_a_message_whatever_came_meanwhile,
+                a_new_due_time_is_waited_for_after_a_lost_lease,
+                a_running_attempt_keeps_its_key,
+                a_lease_that_ran_out_protects_nothing,
+                a_delivery_that_is_rolled_back_changes_no_running_attempt,
+                the_hash_on_record_is_that_of_the_queued_content,
+                deliveries_and_verdicts_at_once_lose_no_content,
             }
             inbox_walks {
                 shard_0_agrees_with_the_reference,

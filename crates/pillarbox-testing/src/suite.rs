@@ -18,6 +18,7 @@ pub mod guard;
 pub mod in_transaction;
 pub mod in_transaction_races;
 pub mod inbox;
+pub mod inbox_again;
 pub mod inbox_cancellation;
 pub mod inbox_consume;
 pub mod inbox_keep;

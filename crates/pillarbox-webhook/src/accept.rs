@@ -51,7 +51,7 @@ impl From<Reception> for Accepted {
     fn from(reception: Reception) -> Self {
         match reception {
             Reception::Queued => Self::New,
-            Reception::Replaced | Reception::Kept | Reception::Done => Self::Duplicate,
+            Reception::Replaced | Reception::Revised | Reception::Done => Self::Duplicate,
         }
     }
 }

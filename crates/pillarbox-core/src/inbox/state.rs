@@ -106,10 +106,18 @@ pub enum Reception {
     Queued,
     /// It stood there, waiting or dead: topic, payload and due time are the new ones, and it starts anew.
     Replaced,
-    /// It is being handled: the content of the running attempt is kept.
-    Kept,
+    /// It is being handled: the running attempt keeps its lease and ends as it would have; the next one, should there be one,
+    /// gets the new topic, payload and due time.
+    Revised,
     /// It has taken effect before: nothing was changed.
     Done,
+}
+
+impl Reception {
+    /// Whether it takes or changes a row that the queue has.
+    pub fn takes_row(self) -> bool {
+        matches!(self, Self::Replaced | Self::Revised)
+    }
 }
 
 /// Decides what a delivery for the queue does to a message that stands so; nothing means that it is unknown.
@@ -117,7 +125,7 @@ pub fn decide(before: Option<Standing>) -> Reception {
     let Some(standing) = before else { return Reception::Queued };
     match (state_of(standing), standing.place) {
         (InboxState::Done, _) => Reception::Done,
-        (_, Place::Leased) => Reception::Kept,
+        (_, Place::Leased) => Reception::Revised,
         (_, Place::Free | Place::Dead) => Reception::Replaced,
         (_, Place::NotQueued | Place::Done | Place::Gone) => Reception::Queued,
     }
@@ -213,12 +221,12 @@ mod tests {
     /// IBX-027, IBX-028, IBX-029.
     #[test]
     fn every_delivery_has_its_outcome() {
-        use Reception::{Done, Kept, Queued, Replaced};
+        use Reception::{Done, Queued, Replaced, Revised};
         assert_eq!(decide(None), Queued);
         for marked in InboxState::ALL {
             let outcomes = match marked {
                 InboxState::Done => [Done; 6],
-                _ => [Queued, Replaced, Kept, Done, Replaced, Done],
+                _ => [Queued, Replaced, Revised, Done, Replaced, Done],
             };
             for (place, outcome) in PLACES.into_iter().zip(outcomes) {
                 assert_eq!(decide(standing(marked, place)), outcome, "{marked:?}, {place:?}");

@@ -14,7 +14,7 @@ use sqlx::{AssertSqlSafe, MySqlConnection};
 use uuid::Uuid;
 
 use super::MysqlInbox;
-use crate::enqueue::{NULL_OUTSIDE, duration_micros, guard_first, insert};
+use crate::enqueue::{NULL_OUTSIDE, duration_micros, guard_first, insert, revise};
 use crate::error::store_error;
 use crate::row::{get, hash, name, standing};
 use crate::sql::{with_literal, with_messages};
@@ -159,10 +159,10 @@ impl MysqlInbox {
         };
         match marking {
             Marking::Keep => {}
-            Marking::Set(state) => self.set(tx, receipt, state, false, reason).await?,
+            Marking::Set(state) => self.set(tx, receipt, state, reason).await?,
             Marking::Finish => {
                 self.on_messages(tx, &[&self.sql.leave_live, &self.sql.leave_shelf], &[message_id]).await?;
-                self.set(tx, receipt, InboxState::Done, false, None).await?;
+                self.set(tx, receipt, InboxState::Done, None).await?;
             }
             Marking::Bury => {
                 self.on_messages(tx, &[&self.sql.bury_live, &self.sql.leave_live], &[message_id]).await?;
@@ -188,15 +188,21 @@ impl MysqlInbox {
             for (at, answer) in round.into_iter().zip(&answers) {
                 let Answer { message_id, before, is_mismatch } = *answer;
                 let outcome = decide(before);
-                match outcome {
-                    Reception::Queued if before.is_some() => {
-                        self.set(tx, batch[at].receipt(), InboxState::Processing, true, None).await?;
-                    }
-                    Reception::Replaced => replaced.push(message_id),
-                    _ => {}
+                let message = batch[at].queued_as(message_id);
+                if outcome != Reception::Done && before.is_some() {
+                    self.queue_anew(tx, batch[at].receipt()).await?;
                 }
-                if matches!(outcome, Reception::Queued | Reception::Replaced) {
-                    messages.push(batch[at].queued_as(message_id));
+                match outcome {
+                    Reception::Queued => messages.push(message),
+                    Reception::Replaced => {
+                        replaced.push(message_id);
+                        messages.push(message);
+                    }
+                    Reception::Revised => {
+                        let revise = revise(&self.queue.inner, tx, &self.sql.revise, &message);
+                        revise.await.map_err(store_error)?;
+                    }
+                    Reception::Done => {}
                 }
                 received[at] = Some(Received { message_id, before: before.map(state_of), outcome, is_mismatch });
             }
@@ -298,13 +304,24 @@ impl MysqlInbox {
         tx: &mut MySqlConnection,
         receipt: &Receipt,
         state: InboxState,
-        is_queued: bool,
         reason: Option<String>,
     ) -> Result<(), StoreError> {
         self.prepare(tx, &self.sql.set).await?;
-        let set = sqlx::query(AssertSqlSafe(self.sql.set.as_str())).bind(state.as_str()).bind(is_queued).bind(reason);
+        let set = sqlx::query(AssertSqlSafe(self.sql.set.as_str())).bind(state.as_str()).bind(reason);
         let set = set.bind(receipt.source().as_bytes()).bind(receipt.message_id().as_bytes());
         set.execute(tx).await.map(drop).map_err(store_error)
+    }
+
+    /// A known message stands in the queue, with the content that this receipt tells of.
+    async fn queue_anew(&self, tx: &mut MySqlConnection, receipt: &Receipt) -> Result<(), StoreError> {
+        self.prepare(tx, &self.sql.queue).await?;
+        let content = receipt.get_hash();
+        let queue = sqlx::query(AssertSqlSafe(self.sql.queue.as_str()))
+            .bind(content.map(|hash| hash.algorithm().as_bytes()))
+            .bind(content.map(ContentHash::bytes))
+            .bind(receipt.source().as_bytes())
+            .bind(receipt.message_id().as_bytes());
+        queue.execute(tx).await.map(drop).map_err(store_error)
     }
 
     /// Runs statements on these messages of the queue, which are held.

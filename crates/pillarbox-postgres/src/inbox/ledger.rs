@@ -14,7 +14,7 @@ use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
 use super::PostgresInbox;
-use crate::enqueue::{insert_all, micros};
+use crate::enqueue::{insert_all, micros, revise_all};
 use crate::error::store_error;
 use crate::row::{get, standing};
 use crate::sql::Statement;
@@ -79,17 +79,9 @@ impl<'r> Deliveries<'r> {
     }
 
     fn bind(&self, query: PgQuery) -> PgQuery {
-        let texts =
-            |text: fn(&Receipt) -> &str| self.receipts.iter().map(|one| text(one).to_owned()).collect::<Vec<_>>();
-        let hashes = || self.receipts.iter().map(|one| one.get_hash());
-        query
-            .bind(texts(Receipt::source))
-            .bind(texts(Receipt::message_id))
-            .bind(self.drawn.clone())
-            .bind(hashes().map(|hash| hash.map(|hash| hash.algorithm().to_owned())).collect::<Vec<_>>())
-            .bind(hashes().map(|hash| hash.map(|hash| hash.bytes().to_vec())).collect::<Vec<_>>())
-            .bind(self.state.as_str())
-            .bind(self.state == InboxState::Processing)
+        let query = bind_names(query, &self.receipts).bind(self.drawn.clone());
+        let query = bind_hashes(query, &self.receipts);
+        query.bind(self.state.as_str()).bind(self.state == InboxState::Processing)
     }
 
     /// One answer per receipt, in their order; rows come in the order of the input, but nothing promises it.
@@ -208,13 +200,13 @@ impl PostgresInbox {
             let is_done = match decide_mark(before, &mark) {
                 Marking::Keep => true,
                 Marking::Set(state) => {
-                    self.set(tx, &[receipt], state, false, reason.clone()).await?;
+                    self.set(tx, receipt, state, reason.clone()).await?;
                     true
                 }
                 Marking::Finish => {
                     let is_gone = !self.leave(tx, vec![id.as_uuid()], true).await?.is_empty();
                     if is_gone {
-                        self.set(tx, &[receipt], InboxState::Done, false, None).await?;
+                        self.set(tx, receipt, InboxState::Done, None).await?;
                     }
                     is_gone
                 }
@@ -240,7 +232,8 @@ impl PostgresInbox {
             let receipts = round.iter().map(|at| batch[*at].receipt()).collect();
             let mut answers = self.see(tx, receipts, InboxState::Processing).await?;
             self.add_places(tx, answers.iter_mut().filter(|answer| answer.needs_place())).await?;
-            self.make_room(tx, &mut answers).await?;
+            let incoming: Vec<_> = round.iter().map(|at| &batch[*at]).collect();
+            self.make_room(tx, &incoming, &mut answers).await?;
             let (mut messages, mut queued) = (Vec::new(), Vec::new());
             for (at, answer) in round.into_iter().zip(&answers) {
                 let (before, message_id) = (answer.before()?, answer.message_id);
@@ -248,14 +241,14 @@ impl PostgresInbox {
                 if matches!(outcome, Reception::Queued | Reception::Replaced) {
                     messages.push(batch[at].queued_as(message_id));
                 }
-                if outcome == Reception::Queued && before.is_some() {
+                if outcome != Reception::Done && before.is_some() {
                     queued.push(batch[at].receipt());
                 }
                 let is_mismatch = answer.is_mismatch;
                 received[at] = Some(Received { message_id, before: before.map(state_of), outcome, is_mismatch });
             }
             if !queued.is_empty() {
-                self.set(tx, &queued, InboxState::Processing, true, None).await?;
+                self.queue_anew(tx, &queued).await?;
             }
             if !messages.is_empty() {
                 insert_all(&self.queue, tx, Enqueue::pending(&messages)).await?;
@@ -264,23 +257,37 @@ impl PostgresInbox {
         Ok(received.into_iter().flatten().collect())
     }
 
-    /// Takes what is to be replaced out of the queue; looks again at what a worker has taken in the meantime.
-    async fn make_room(&self, tx: &mut PgConnection, answers: &mut [Answer]) -> Result<(), StoreError> {
-        let mut gone = HashSet::new();
+    /// Takes what is to be replaced out of the queue, and gives what is under a lease its new content; looks again at what
+    /// a worker has taken or settled in the meantime.
+    async fn make_room(
+        &self,
+        tx: &mut PgConnection,
+        incoming: &[&Incoming],
+        answers: &mut [Answer],
+    ) -> Result<(), StoreError> {
+        let mut ready = HashSet::new();
         for _ in 0..=CONFLICT_RETRIES_MAX {
-            let mut stale = Vec::new();
-            for answer in &mut *answers {
-                let is_replaced = decide(answer.before()?) == Reception::Replaced;
-                if is_replaced && !gone.contains(&answer.message_id.as_uuid()) {
-                    stale.push(answer);
+            let (mut replaced, mut revised, mut stale) = (Vec::new(), Vec::new(), Vec::new());
+            for (one, answer) in incoming.iter().zip(&mut *answers) {
+                let (outcome, id) = (decide(answer.before()?), answer.message_id);
+                if !outcome.takes_row() || ready.contains(&id.as_uuid()) {
+                    continue;
                 }
+                match outcome {
+                    Reception::Replaced => replaced.push(id.as_uuid()),
+                    _ => revised.push(one.queued_as(id)),
+                }
+                stale.push(answer);
             }
             if stale.is_empty() {
                 return Ok(());
             }
-            let ids = stale.iter().map(|answer| answer.message_id.as_uuid()).collect();
-            gone.extend(self.leave(tx, ids, false).await?);
-            let missed = stale.into_iter().filter(|answer| !gone.contains(&answer.message_id.as_uuid()));
+            if !replaced.is_empty() {
+                ready.extend(self.leave(tx, replaced, false).await?);
+            }
+            let revised: Vec<_> = revised.iter().collect();
+            ready.extend(revise_all(&self.queue, tx, &self.sql.revise, &revised).await?);
+            let missed = stale.into_iter().filter(|answer| !ready.contains(&answer.message_id.as_uuid()));
             self.add_places(tx, missed).await?;
         }
         Err(moving())
@@ -314,17 +321,20 @@ impl PostgresInbox {
     async fn set(
         &self,
         tx: &mut PgConnection,
-        receipts: &[&Receipt],
+        receipt: &Receipt,
         state: InboxState,
-        is_queued: bool,
         reason: Option<String>,
     ) -> Result<(), StoreError> {
-        let texts = |text: fn(&Receipt) -> &str| receipts.iter().map(|one| text(one).to_owned()).collect::<Vec<_>>();
         let bind = |query: PgQuery| {
-            let query = query.bind(texts(Receipt::source)).bind(texts(Receipt::message_id));
-            query.bind(state.as_str()).bind(is_queued).bind(reason.clone())
+            let query = query.bind(receipt.source().to_owned()).bind(receipt.message_id().to_owned());
+            query.bind(state.as_str()).bind(reason.clone())
         };
         self.run(tx, &self.sql.set, bind).await.map(drop)
+    }
+
+    /// Known messages stand in the queue, with the contents that these receipts tell of.
+    async fn queue_anew(&self, tx: &mut PgConnection, receipts: &[&Receipt]) -> Result<(), StoreError> {
+        self.run(tx, &self.sql.queue, |query| bind_hashes(bind_names(query, receipts), receipts)).await.map(drop)
     }
 
     /// Takes messages out of the queue; answers those that were there to be taken.
@@ -341,6 +351,18 @@ impl PostgresInbox {
     ) -> Result<Vec<PgRow>, StoreError> {
         self.queue.query(statement, bind).fetch_all(tx).await.map_err(store_error)
     }
+}
+
+fn bind_names(query: PgQuery, receipts: &[&Receipt]) -> PgQuery {
+    let texts = |text: fn(&Receipt) -> &str| receipts.iter().map(|one| text(one).to_owned()).collect::<Vec<_>>();
+    query.bind(texts(Receipt::source)).bind(texts(Receipt::message_id))
+}
+
+fn bind_hashes(query: PgQuery, receipts: &[&Receipt]) -> PgQuery {
+    let hashes = || receipts.iter().map(|one| one.get_hash());
+    query
+        .bind(hashes().map(|hash| hash.map(|hash| hash.algorithm().to_owned())).collect::<Vec<_>>())
+        .bind(hashes().map(|hash| hash.map(|hash| hash.bytes().to_vec())).collect::<Vec<_>>())
 }
 
 fn only<T>(mut answers: Vec<T>) -> Result<T, StoreError> {

@@ -117,12 +117,15 @@ pub(super) async fn receive_one(
 ) -> Result<Received, StoreError> {
     let answer = see(sql, tx, incoming.receipt(), InboxState::Processing).await?;
     let outcome = decide(answer.before());
-    match outcome {
-        Reception::Queued if !answer.is_ours => {
-            set(sql, tx, incoming.receipt(), InboxState::Processing, true, None).await?;
-        }
-        Reception::Replaced => leave(sql, tx, answer.message_id).await?,
-        _ => {}
+    if outcome != Reception::Done && !answer.is_ours {
+        let hash = incoming.receipt().get_hash();
+        let queue = named(&sql.queue, incoming.receipt())
+            .bind(hash.map(|hash| hash.algorithm().to_owned()))
+            .bind(hash.map(|hash| hash.bytes().to_vec()));
+        queue.execute(&mut *tx).await.map_err(store_error)?;
+    }
+    if outcome == Reception::Replaced {
+        leave(sql, tx, answer.message_id).await?;
     }
     let Answer { message_id, is_mismatch, .. } = answer;
     Ok(Received { message_id, before: answer.before().map(state_of), outcome, is_mismatch })
@@ -143,10 +146,10 @@ pub(super) async fn mark_within(
     let (id, reason) = (answer.message_id, verdict.reason().map(String::from));
     match marking {
         Marking::Keep => {}
-        Marking::Set(state) => set(sql, tx, receipt, state, false, reason).await?,
+        Marking::Set(state) => set(sql, tx, receipt, state, reason).await?,
         Marking::Finish => {
             leave(sql, tx, id).await?;
-            set(sql, tx, receipt, InboxState::Done, false, None).await?;
+            set(sql, tx, receipt, InboxState::Done, None).await?;
         }
         Marking::Bury => {
             for statement in [&sql.bury_live, &sql.leave_live] {
@@ -165,10 +168,9 @@ async fn set(
     tx: &mut SqliteConnection,
     receipt: &Receipt,
     state: InboxState,
-    is_queued: bool,
     reason: Option<String>,
 ) -> Result<(), StoreError> {
-    let set = named(&sql.set, receipt).bind(state.as_str()).bind(is_queued).bind(reason);
+    let set = named(&sql.set, receipt).bind(state.as_str()).bind(reason);
     set.execute(tx).await.map_err(store_error)?;
     Ok(())
 }

@@ -128,12 +128,19 @@ impl MemoryInbox {
         let entry = ledger.entries.entry(name).or_insert_with(|| Entry::new(now));
         let is_mismatch = entry.see(incoming.receipt(), now);
         let outcome = decide(before);
+        let message = incoming.queued_as(entry.message_id);
+        if outcome != Reception::Done {
+            entry.queue(incoming.receipt());
+        }
         if outcome == Reception::Replaced {
             outbox.forget(entry.message_id);
         }
+        if outcome == Reception::Revised
+            && let Some(row) = outbox.row_of_mut(entry.message_id)
+        {
+            row.revise(&message, now);
+        }
         if matches!(outcome, Reception::Queued | Reception::Replaced) {
-            entry.queue();
-            let message = incoming.queued_as(entry.message_id);
             let (rows, _) = outbox.prepare(&Enqueue::pending(std::slice::from_ref(&message)), &Overlay::new(), now);
             outbox.insert(rows);
         }
@@ -181,7 +188,7 @@ impl InboxStore for MemoryInbox {
         }
         let names: Vec<_> = incoming.iter().map(|one| name_of(one.receipt())).collect();
         let _held = self.lock(names.iter().cloned().collect()).await?;
-        let takes = |standing| decide(Some(standing)) == Reception::Replaced;
+        let takes = |standing| decide(Some(standing)).takes_row();
         self.call_when(&names, takes, |outbox, ledger, now| {
             incoming.iter().map(|one| self.receive_one(outbox, ledger, now, one)).collect()
         })

@@ -54,7 +54,7 @@ impl Entry {
         }
     }
 
-    /// Counts a delivery; whether its hash contradicts the first one.
+    /// Counts a delivery; whether its hash contradicts the one on record.
     pub(super) fn see(&mut self, receipt: &Receipt, now: SystemTime) -> bool {
         self.last_seen_at = now;
         let Some(hash) = receipt.get_hash() else { return false };
@@ -108,7 +108,8 @@ impl Entry {
         is_ours
     }
 
-    pub(super) fn queue(&mut self) {
+    pub(super) fn queue(&mut self, receipt: &Receipt) {
+        self.hash = receipt.get_hash().cloned();
         (self.marked, self.is_queued, self.lease, self.last_error) = (InboxState::Processing, true, None, None);
     }
 

@@ -82,6 +82,14 @@ impl Row {
         };
     }
 
+    /// Gives the next attempt another content; the running one keeps its lease and its place in the order.
+    pub(super) fn revise(&mut self, message: &Message, now: SystemTime) {
+        let (key, priority) = (self.message.get_key().unwrap_or_default(), self.message.get_priority());
+        let new = Self::new(self.id, &message.clone().key(key).priority(priority), None, now);
+        (self.message, self.headers) = (new.message, new.headers);
+        (self.due_at, self.expires_at) = (new.due_at, new.expires_at);
+    }
+
     /// Prolongs the lease that the row is under.
     pub(super) fn renew(&mut self, lease: Lease, held: Held, now: SystemTime) {
         let (owner, locked_until) = (lease.owner(), truncated(now + lease.duration()));

@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 use std::time::SystemTime;
 
-use pillarbox_core::inbox::{Incoming, Received, Reception, decide};
+use pillarbox_core::inbox::{Incoming, Received, decide};
 use pillarbox_core::lease::{Claim, Held, Lease};
 use pillarbox_core::progress::{Checkpoint, ReceptorResult, RecordPlan, Recorded};
 use pillarbox_core::store::{BoxFuture, Claimed, GuardPlan};
 use pillarbox_core::{OutboxStore, ReceiveIn, Settled, StoreError, WorkTransaction};
 
 use super::inbox::MemoryInbox;
-use super::ledger::{Ledger, Name, name_of};
+use super::ledger::{Entry, Ledger, Name, name_of};
 use super::locks::{Holder, until_free};
 use super::progress::Progress;
 use super::row::Row;
@@ -104,9 +104,9 @@ impl MemoryTransaction {
         incoming: &[Incoming],
     ) -> Result<Result<Vec<Received>, Holder>, StoreError> {
         self.act(inbox.queue_store(), |outbox, now| {
-            let is_replaced = |standing| decide(Some(standing)) == Reception::Replaced;
-            let mut replaced = ledger.entries.values().filter(|entry| is_replaced(entry.standing(outbox, now)));
-            if let Some(holder) = replaced.find_map(|entry| outbox.holder_of(entry.message_id)) {
+            let takes = |entry: &&Entry| decide(Some(entry.standing(outbox, now))).takes_row();
+            let mut taken = ledger.entries.values().filter(takes);
+            if let Some(holder) = taken.find_map(|entry| outbox.holder_of(entry.message_id)) {
                 return Err(holder);
             }
             Ok(incoming.iter().map(|one| inbox.receive_one(outbox, ledger, now, one)).collect())

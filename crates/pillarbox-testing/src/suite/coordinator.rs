@@ -357,7 +357,7 @@ pub async fn a_duplicate_of_an_inbox_message_is_an_answer<H: Harness>() {
     let batch = batch.fold(WorkBatch::new(owner), |batch, id| batch.receive(incoming(id, "again")));
     let done = process::<H>(&coordinator, batch.inbox(QueueWork::new().claim(9))).await;
     let outcomes: Vec<_> = done.received.iter().map(|one| one.outcome).collect();
-    assert_eq!(outcomes, [Reception::Done, Reception::Kept, Reception::Queued, Reception::Replaced]);
+    assert_eq!(outcomes, [Reception::Done, Reception::Revised, Reception::Queued, Reception::Replaced]);
     assert_eq!(done.received[2].message_id, done.received[3].message_id);
     assert_eq!(ids_of(&done.inbox.claimed), [done.received[2].message_id]);
     let work = QueueWork::new().complete(held.held).complete(done.inbox.claimed[0].held);

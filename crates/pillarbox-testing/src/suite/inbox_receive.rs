@@ -71,26 +71,6 @@ pub async fn a_dead_message_is_replaced<H: Harness>() {
     assert_eq!(inbox.admin().count_dead(&Filter::all()).await.expect("dead messages can be counted"), 0);
 }
 
-/// A delivery of a message that is being handled keeps the content of the running attempt, whose settlement stands.
-/// IBX-026, IBX-029.
-pub async fn a_running_attempt_keeps_its_content<H: Harness>() {
-    let h = start::<H>().await;
-    let inbox = h.inbox().await;
-    let owner = OwnerToken::new();
-    receive(&inbox, Incoming::new(hashed("1", "old"), Message::new("topic", "old"))).await;
-    let held = claim_one(&*inbox.queue(), owner).await;
-    let again = receive(&inbox, Incoming::new(hashed("1", "new"), Message::new("topic", "new"))).await;
-    assert_eq!((again.outcome, again.is_mismatch), (Reception::Kept, true));
-    assert_eq!(settle(&*inbox.queue(), owner, &held, &Verdict::Ack).await, Settled::Applied);
-    assert_eq!(inbox_state(&inbox, "1").await, InboxState::Done);
-    // A lease that ran out protects nothing.
-    receive(&inbox, incoming("2", "old")).await;
-    claim_one(&*inbox.queue(), owner).await;
-    h.advance(LEASE).await;
-    assert_eq!(receive(&inbox, incoming("2", "new")).await.outcome, Reception::Replaced);
-    assert_eq!(next(&inbox, owner).await, ("new".to_owned(), 1));
-}
-
 /// A done message stays done, whether it was handled, consumed or marked. IBX-028.
 pub async fn a_done_message_is_not_queued_again<H: Harness>() {
     let h = start::<H>().await;

@@ -278,7 +278,7 @@ fn known(record: InboxRecord) -> String {
         record.attempts,
         record.last_error,
         record.topic,
-        record.hash.map(|hash| (hash.algorithm().to_owned(), hash.bytes().len())),
+        record.hash.map(|hash| (hash.algorithm().to_owned(), hash.bytes().to_vec())),
         record.mismatch_count,
     )
 }

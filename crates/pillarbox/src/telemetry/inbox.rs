@@ -64,7 +64,7 @@ impl InboxTelemetry {
             let (receipt, outcome) = (incoming.receipt(), outcome(one.outcome));
             let counter = match one.outcome {
                 Reception::Queued | Reception::Replaced => &self.enqueued,
-                Reception::Kept => &self.in_progress,
+                Reception::Revised => &self.in_progress,
                 Reception::Done => &self.duplicate,
             };
             counter.add(1);
@@ -94,7 +94,7 @@ fn outcome(reception: Reception) -> &'static str {
     match reception {
         Reception::Queued => "queued",
         Reception::Replaced => "replaced",
-        Reception::Kept => "kept",
+        Reception::Revised => "revised",
         Reception::Done => "done",
     }
 }
