@@ -153,6 +153,8 @@ pub struct Filter {
     pub work_ids: Vec<WorkId>,
     /// Exactly this topic.
     pub topic: Option<String>,
+    /// Exactly this correlation id. A receipt has none.
+    pub correlation_id: Option<String>,
     /// The last error contains this text; case counts.
     pub error_contains: Option<String>,
     /// In its state for longer than this (done, dead), or stored longer ago (pending, processing).
@@ -177,6 +179,11 @@ impl Filter {
         Self { topic: Some(topic.into()), ..Self::default() }
     }
 
+    /// What belongs to one correlation id.
+    pub fn correlation_id(correlation_id: impl Into<String>) -> Self {
+        Self { correlation_id: Some(correlation_id.into()), ..Self::default() }
+    }
+
     /// Checks the limit of a call that lists or changes.
     pub fn check_limit(limit: u32) -> Result<(), Invalid> {
         Self::all().validate(limit)
@@ -189,7 +196,12 @@ impl Filter {
             let complaint = format!("must be at most {ADMIN_LIMIT_MAX}, are {}", self.work_ids.len());
             problems.push(Problem::out_of_range("work_ids", u64::from(ADMIN_LIMIT_MAX), complaint));
         }
-        for (field, text) in [("topic", &self.topic), ("error_contains", &self.error_contains)] {
+        let texts = [
+            ("topic", &self.topic),
+            ("correlation_id", &self.correlation_id),
+            ("error_contains", &self.error_contains),
+        ];
+        for (field, text) in texts {
             if text.as_ref().is_some_and(|text| text.contains('\0')) {
                 problems.push(Problem::malformed(field, "must not contain the character NUL"));
             }

@@ -5,7 +5,8 @@ SELECT `id`, `message_id`, `topic`, `payload`, `created_at`, `due_at`, `expires_
 FROM `pillarbox_outbox`
 WHERE `id` > ? AND (`owner_token` IS NOT NULL) = ?
     AND (TRUE /*only*/)
-    AND (? IS NULL OR CAST(`topic` AS BINARY) = ?) AND (? IS NULL OR INSTR(CAST(`last_error` AS BINARY), ?) > 0)
+    AND (? IS NULL OR CAST(`topic` AS BINARY) = ?) AND (? IS NULL OR CAST(`correlation_id` AS BINARY) = ?)
+    AND (? IS NULL OR INSTR(CAST(`last_error` AS BINARY), ?) > 0)
     AND (? IS NULL OR `created_at` < UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND)
     AND (? IS NULL OR `created_at` > UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND)
 ORDER BY `id` LIMIT ?

@@ -177,6 +177,7 @@ fn only(sql: &str, filter: &Filter) -> String {
 fn filter_values(filter: &Filter) -> Vec<Value> {
     let text = |text: &Option<String>| Value::Bytes(text.as_ref().map(|text| text.as_bytes().to_vec()));
     let age = |age: Option<Duration>| Value::Number(age.map(duration_micros));
-    let values = [text(&filter.topic), text(&filter.error_contains), age(filter.older_than), age(filter.newer_than)];
-    values.into_iter().flat_map(|value| [value.clone(), value]).collect()
+    let texts = [&filter.topic, &filter.correlation_id, &filter.error_contains].map(text);
+    let values = texts.into_iter().chain([filter.older_than, filter.newer_than].map(age));
+    values.flat_map(|value| [value.clone(), value]).collect()
 }

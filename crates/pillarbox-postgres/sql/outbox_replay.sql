@@ -1,4 +1,4 @@
--- Makes up to $6 matching dead messages pending again, lowest first: they start anew, under their old ids.
+-- Makes up to $7 matching dead messages pending again, lowest first: they start anew, under their old ids.
 -- The lowest id is returned so that the next claim looks far enough back.
 WITH gone AS (
     DELETE FROM pillarbox.outbox_shelf
@@ -7,11 +7,12 @@ WITH gone AS (
         WHERE state = 'dead'
         AND ($1::bigint[] IS NULL OR id = ANY ($1))
         AND ($2::text IS NULL OR topic = $2)
+        AND ($6::text IS NULL OR correlation_id = $6)
         AND ($3::text IS NULL OR strpos(last_error, $3) > 0)
         AND ($4::bigint IS NULL OR settled_at < clock_timestamp() - $4 * interval '1 microsecond')
         AND ($5::bigint IS NULL OR settled_at > clock_timestamp() - $5 * interval '1 microsecond')
         ORDER BY id
-        LIMIT $6
+        LIMIT $7
         FOR UPDATE SKIP LOCKED))
     RETURNING *
 ),

@@ -91,6 +91,7 @@ fn bind_filter(query: PgQuery, filter: &Filter) -> PgQuery {
         .bind(filter.error_contains.as_deref())
         .bind(filter.older_than.map(micros))
         .bind(filter.newer_than.map(micros))
+        .bind(filter.correlation_id.as_deref())
 }
 
 /// One message more than asked for tells whether there is another page.

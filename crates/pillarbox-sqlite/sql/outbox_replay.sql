@@ -10,6 +10,7 @@ SELECT id, message_id, priority, created_at, topic, message_type, aggregate_type
  WHERE state = 'dead' AND id > ?1
    AND (?2 IS NULL OR id IN (SELECT value FROM json_each(?2)))
    AND (?3 IS NULL OR topic = ?3)
+   AND (?8 IS NULL OR correlation_id = ?8)
    AND (?4 IS NULL OR instr(last_error, ?4) > 0)
    AND (?5 IS NULL OR coalesce(settled_at, created_at) <= (SELECT now FROM pillarbox_outbox_now) - ?5)
    AND (?6 IS NULL OR coalesce(settled_at, created_at) > (SELECT now FROM pillarbox_outbox_now) - ?6)

@@ -135,6 +135,7 @@ fn filtered(
         .bind(filter.older_than.map(micros))
         .bind(filter.newer_than.map(micros))
         .bind(limit)
+        .bind(filter.correlation_id.clone())
 }
 
 async fn fetch(

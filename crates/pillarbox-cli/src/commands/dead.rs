@@ -41,6 +41,9 @@ pub(crate) struct Selection {
     /// Only exactly this topic.
     #[arg(long)]
     topic: Option<String>,
+    /// Only those with exactly this correlation id.
+    #[arg(long, value_name = "ID")]
+    correlation_id: Option<String>,
     /// Only those whose last error contains this text; case counts.
     #[arg(long, value_name = "TEXT")]
     error: Option<String>,
@@ -90,6 +93,7 @@ impl Selection {
         Filter {
             work_ids: self.ids.iter().copied().map(WorkId::from_i64).collect(),
             topic: self.topic.clone(),
+            correlation_id: self.correlation_id.clone(),
             error_contains: self.error.clone(),
             older_than: self.older_than,
             newer_than: self.newer_than,
@@ -198,6 +202,7 @@ fn as_json(stored: &StoredMessage, of_inbox: bool) -> Value {
         "id": stored.work_id.as_i64(),
         "message_id": message.map(|message| message.id().to_string()),
         "topic": message.map(Message::topic),
+        "correlation_id": message.and_then(Message::get_correlation_id),
         "attempts": stored.attempts,
         "created_at": instant(stored.created_at),
         "dead_since": stored.settled_at.map(instant),

@@ -10,7 +10,9 @@ use super::{claim_all, code, complaint, fresh, pillarbox, stdout, store_with};
 /// Three dead messages: two orders that failed alike, and a payment.
 async fn three_dead(url: &str) {
     let topics = ["order.created", "order.created", "payment\x1b[2J"];
-    let store = store_with(url, &topics.map(|topic| Message::new(topic, "canary"))).await;
+    let mut messages = topics.map(|topic| Message::new(topic, "canary"));
+    messages[1] = messages[1].clone().correlation_id("cart 7");
+    let store = store_with(url, &messages).await;
     let (owner, claimed) = claim_all(&store, Duration::from_secs(600)).await;
     let reasons = ["no such customer", "no such customer", "declined\nfor good"];
     let settlements: Vec<_> = claimed
@@ -45,14 +47,17 @@ async fn dead_messages_are_listed_with_their_errors() {
     assert!(!text.contains('\x1b') && !text.contains("canary"), "{text}");
 }
 
+/// WRK-02.
 #[tokio::test]
-async fn dead_messages_are_found_by_topic_error_age_and_number() {
+async fn dead_messages_are_found_by_topic_correlation_error_age_and_number() {
     let (_directory, url) = fresh();
     three_dead(&url).await;
-    let table: [(&[&str], usize); 7] = [
+    let table: [(&[&str], usize); 9] = [
         (&[], 3),
         (&["--topic", "order.created"], 2),
         (&["--topic", "order"], 0),
+        (&["--correlation-id", "cart 7"], 1),
+        (&["--correlation-id", "cart"], 0),
         (&["--error", "such"], 2),
         (&["--older-than", "1h"], 0),
         (&["--newer-than", "1h"], 3),
@@ -63,6 +68,8 @@ async fn dead_messages_are_found_by_topic_error_age_and_number() {
     }
     let id = listed(&url, &["--error", "declined"])["messages"][0]["id"].to_string();
     assert_eq!(listed(&url, &["--id", &id])["messages"][0]["last_error"], "declined\nfor good");
+
+    assert_eq!(listed(&url, &["--correlation-id", "cart 7"])["messages"][0]["correlation_id"], "cart 7");
 
     let page = listed(&url, &["--limit", "2"]);
     assert_eq!(count(&page), 2);

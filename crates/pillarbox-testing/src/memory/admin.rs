@@ -135,6 +135,7 @@ fn matches(row: &Row, filter: &Filter, now: SystemTime) -> bool {
     let contains = |text: &str| row.last_error.as_ref().is_some_and(|error| error.contains(text));
     (filter.work_ids.is_empty() || filter.work_ids.contains(&row.id))
         && filter.topic.as_ref().is_none_or(|topic| topic == row.message.topic())
+        && filter.correlation_id.as_deref().is_none_or(|id| row.message.get_correlation_id() == Some(id))
         && filter.error_contains.as_deref().is_none_or(contains)
         && filter.older_than.is_none_or(|limit| age > limit)
         && filter.newer_than.is_none_or(|limit| age < limit)

@@ -147,6 +147,45 @@ pub async fn a_topic_filter_is_exact<H: Harness>() {
     }
 }
 
+/// What belongs to one correlation id is found in every state, exactly; of the dead it is counted, replayed and deleted.
+/// WRK-02, H51.
+pub async fn a_correlation_id_is_found_exactly<H: Harness>() {
+    let h = start::<H>().await;
+    let owner = OwnerToken::new();
+    let correlations = ["cart", "Cart", "cart ", "car_", "c%", "carts"];
+    let of = |correlation: &str| Filter::correlation_id(correlation);
+    let rows = || correlations.map(|correlation| Message::new("topic", "").correlation_id(correlation));
+    let [done, dead, held, waiting, pending] = [(); 5].map(|()| rows());
+    let later = waiting.clone().map(|message| message.delay(HOUR));
+    for batch in [&done, &dead, &held] {
+        enqueue(h.store(), batch).await;
+    }
+    enqueue(h.store(), &messages(1)).await;
+    let claimed = claim(h.store(), owner, 19).await;
+    settle_all(h.store(), owner, &claimed[..6], &Verdict::Ack).await;
+    settle_all(h.store(), owner, &claimed[6..12], &fail("x")).await;
+    enqueue(h.store(), &later).await;
+    enqueue(h.store(), &pending).await;
+    for (at, correlation) in correlations.into_iter().enumerate() {
+        for (state, expected) in [
+            (State::Done, vec![done[at].id()]),
+            (State::Dead, vec![dead[at].id()]),
+            (State::Processing, vec![held[at].id()]),
+            (State::Pending, vec![waiting[at].id(), pending[at].id()]),
+        ] {
+            assert_eq!(listed_ids(&list(h.store(), state, of(correlation)).await), expected, "{correlation:?}");
+        }
+        assert_eq!(h.store().count_dead(&of(correlation)).await.expect("they can be counted"), 1);
+    }
+    let both = Filter { topic: Some("other".into()), ..of("cart") };
+    assert_eq!(h.store().count_dead(&both).await.expect("they can be counted"), 0);
+    assert_eq!(h.store().replay(&of("cart"), 10).await.expect("a replay succeeds"), 1);
+    assert_eq!(state(h.store(), dead[0].id()).await, State::Pending);
+    assert_eq!(h.store().delete(&of("Cart"), 10).await.expect("a delete succeeds"), 1);
+    assert_eq!(find(h.store(), dead[1].id()).await, None);
+    assert_eq!(counts(h.store()).await.dead, 4);
+}
+
 /// A text filter finds the literal text, case counted; `%`, `_`, `\` and quotes are letters like others. H48, H51.
 pub async fn an_error_filter_is_a_literal_substring<H: Harness>() {
     let h = start::<H>().await;
@@ -208,7 +247,7 @@ pub async fn an_admin_call_is_bounded<H: Harness>() {
         assert_eq!(refused_fields(h.store().replay(&Filter::all(), limit).await), ["limit"]);
         assert_eq!(refused_fields(h.store().delete(&Filter::all(), limit).await), ["limit"]);
     }
-    let nul = Filter { error_contains: Some("a\0".into()), ..Filter::topic("b\0") };
-    assert_eq!(refused_fields(h.store().count_dead(&nul).await), ["topic", "error_contains"]);
+    let nul = Filter { error_contains: Some("a\0".into()), topic: Some("b\0".into()), ..Filter::correlation_id("c\0") };
+    assert_eq!(refused_fields(h.store().count_dead(&nul).await), ["topic", "correlation_id", "error_contains"]);
     assert_eq!(counts(h.store()).await.dead, 1);
 }
