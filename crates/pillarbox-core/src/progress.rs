@@ -15,6 +15,7 @@ use crate::id::MessageId;
 use crate::message::check_text;
 use crate::outbox::stored_reason;
 use crate::problem::{Invalid, Problem};
+use crate::retention::PurgeLimit;
 use crate::schema::SchemaAdmin;
 
 /// Characters of the name of a receptor, a stream or a perspective.
@@ -161,6 +162,13 @@ pub trait ProgressStore: SchemaAdmin + fmt::Debug + 'static {
 
     /// How far a perspective has come in a stream; none when nobody has said.
     async fn checkpoint(&self, stream: &str, perspective: &str) -> Result<Option<CheckpointRecord>, StoreError>;
+
+    /// Forgets up to `limit` results of receptors, oldest first, that were stored longer ago than
+    /// [`keeps_results_for`](crate::retention::Retention::keeps_results_for) says and whose message the queue has no more;
+    /// answers how many. One of a message of another queue goes by its age alone. Checkpoints stay.
+    ///
+    /// Does nothing where the tables are not deployed, or are none of this user's business. Safe to run on every instance at once.
+    async fn purge(&self, limit: PurgeLimit) -> Result<u64, StoreError>;
 }
 
 /// Checks the name of a stream and that of a perspective.

@@ -32,6 +32,14 @@ impl Retention {
     }
 }
 
+impl Retention {
+    /// How long results of receptors stay: as long as done messages, and at least [`KEEP_DEFAULT`]. A message of another queue may
+    /// still be tried again, and a receptor whose part was forgotten would do it twice.
+    pub fn keeps_results_for(self) -> Duration {
+        self.keeps_for().unwrap_or_default().max(KEEP_DEFAULT)
+    }
+}
+
 impl Default for Retention {
     fn default() -> Self {
         Self::Message(KEEP_DEFAULT)
@@ -75,6 +83,8 @@ mod tests {
     fn whole_messages_are_kept_for_seven_days_by_default() {
         assert_eq!(Retention::default().keeps_for(), Some(Duration::from_secs(604_800)));
         assert_eq!(Retention::Delete.keeps_for(), None);
+        assert_eq!(Retention::Delete.keeps_results_for(), KEEP_DEFAULT);
+        assert_eq!(Retention::Receipt(2 * KEEP_DEFAULT).keeps_results_for(), 2 * KEEP_DEFAULT);
     }
 
     #[test]

@@ -1,4 +1,5 @@
--- How far receptors and perspectives have come, deployed with the first work coordinator. Rows are found by their keys alone.
+-- How far receptors and perspectives have come, deployed with the first work coordinator. Rows are found by their keys; old
+-- results of receptors by their age.
 -- The fence of the call that changed a row last tells that call which of its rows it has changed.
 CREATE TABLE IF NOT EXISTS `pillarbox_outbox_receptor` (
     `message_id` BINARY(16) NOT NULL,
@@ -8,7 +9,8 @@ CREATE TABLE IF NOT EXISTS `pillarbox_outbox_receptor` (
     `attempts` INT NOT NULL,
     `changed_at` DATETIME(6) NOT NULL,
     `fence` BIGINT NOT NULL,
-    PRIMARY KEY (`message_id`, `receptor`)
+    PRIMARY KEY (`message_id`, `receptor`),
+    KEY `changed_at` (`changed_at`)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4
     /*M!100600 COLLATE utf8mb4_nopad_bin */ /*!80017 COLLATE utf8mb4_0900_bin */;
 

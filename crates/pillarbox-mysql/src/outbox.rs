@@ -117,11 +117,7 @@ impl OutboxStore for MysqlStore {
 
     async fn purge(&self, limit: PurgeLimit) -> Result<u64, StoreError> {
         let keep = self.inner.options.retention.keeps_for().unwrap_or_default();
-        let sql = with_number(&self.inner.sql.purge, "0 /*keep*/", duration_micros(keep));
-        let sql = with_number(&sql, "1 /*limit*/", i64::from(limit.get()));
-        let rows = self.transact(vec![format!("{sql};\nSELECT ROW_COUNT()")]).await?;
-        let purged: i64 = rows.first().map_or(Ok(0), |row| get(row, 0))?;
-        Ok(u64::try_from(purged).unwrap_or(0))
+        self.purge_by(&self.inner.sql.purge, keep, limit).await
     }
 
     async fn clock(&self) -> Result<Option<SystemTime>, StoreError> {
@@ -143,6 +139,15 @@ impl OutboxStore for MysqlStore {
 }
 
 impl MysqlStore {
+    /// Removes what is older than `keep`; answers how many rows.
+    pub(crate) async fn purge_by(&self, sql: &str, keep: Duration, limit: PurgeLimit) -> Result<u64, StoreError> {
+        let sql = with_number(sql, "0 /*keep*/", duration_micros(keep));
+        let sql = with_number(&sql, "1 /*limit*/", i64::from(limit.get()));
+        let rows = self.transact(vec![format!("{sql};\nSELECT ROW_COUNT()")]).await?;
+        let purged: i64 = rows.first().map_or(Ok(0), |row| get(row, 0))?;
+        Ok(u64::try_from(purged).unwrap_or(0))
+    }
+
     async fn claim_from(&self, claim: Claim, served: Option<&Served>) -> Result<Vec<Claimed>, StoreError> {
         let next = self.next(claim, served);
         let rows = self.transact(vec![next.statement]).await?;

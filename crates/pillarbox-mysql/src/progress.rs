@@ -1,4 +1,4 @@
-//! How far receptors and perspectives have come, read.
+//! How far receptors and perspectives have come: read, and forgotten when it is old.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use pillarbox_core::progress::{
     Checkpoint, CheckpointRecord, Outcome, ProgressStore, RECEPTORS_MAX, ReceptorRecord, ReceptorResult, check_names,
 };
+use pillarbox_core::retention::PurgeLimit;
 use pillarbox_core::schema::SchemaStatus;
 use pillarbox_core::{MessageId, SchemaAdmin, StoreError};
 use sqlx::AssertSqlSafe;
@@ -68,6 +69,14 @@ impl ProgressStore for MysqlProgress {
             outcome: Outcome::from_columns(&get::<String>(row, 2)?, get(row, 3)?),
         };
         Ok(Some(CheckpointRecord { checkpoint, changed_at: get::<OffsetDateTime>(row, 4)?.into() }))
+    }
+
+    async fn purge(&self, limit: PurgeLimit) -> Result<u64, StoreError> {
+        let look = self.queue.transact(vec![self.sql.purge_look.clone()]).await?;
+        if look.first().map_or(Ok(0), |row| get::<i64>(row, 0))? == 0 {
+            return Ok(0);
+        }
+        self.queue.purge_by(&self.sql.purge, self.queue.inner.options.retention.keeps_results_for(), limit).await
     }
 }
 

@@ -104,6 +104,8 @@ statements_beside!(
     changed_checkpoints,
     receptors_of,
     checkpoint,
+    purge,
+    purge_look,
 );
 
 statements_beside!(

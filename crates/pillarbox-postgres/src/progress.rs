@@ -1,4 +1,4 @@
-//! How far receptors and perspectives have come, read.
+//! How far receptors and perspectives have come: read, and forgotten when it is old.
 
 use std::fmt;
 
@@ -6,12 +6,14 @@ use async_trait::async_trait;
 use pillarbox_core::progress::{
     Checkpoint, CheckpointRecord, Outcome, ProgressStore, RECEPTORS_MAX, ReceptorRecord, ReceptorResult, check_names,
 };
+use pillarbox_core::retention::PurgeLimit;
 use pillarbox_core::schema::SchemaStatus;
 use pillarbox_core::{MessageId, SchemaAdmin, StoreError};
 use sqlx::postgres::PgRow;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use crate::enqueue::micros;
 use crate::migrate::PROGRESS;
 use crate::row::get;
 use crate::sql::ProgressSql;
@@ -55,6 +57,15 @@ impl ProgressStore for PostgresProgress {
             outcome: Outcome::from_columns(get(row, 2)?, get(row, 3)?),
         };
         Ok(Some(CheckpointRecord { checkpoint, changed_at: get::<OffsetDateTime>(row, 4)?.into() }))
+    }
+
+    async fn purge(&self, limit: PurgeLimit) -> Result<u64, StoreError> {
+        let look = self.queue.fetch(&self.sql.purge_look, |query| query).await?;
+        if !look.first().map_or(Ok(false), |row| get(row, 0))? {
+            return Ok(0);
+        }
+        let keep = micros(self.queue.settings().retention.keeps_results_for());
+        self.queue.execute(&self.sql.purge, |query| query.bind(keep).bind(i64::from(limit.get()))).await
     }
 }
 

@@ -80,6 +80,8 @@ pub(crate) struct ProgressSql {
     pub(crate) record_checkpoints: Statement,
     pub(crate) receptors_of: Statement,
     pub(crate) checkpoint: Statement,
+    pub(crate) purge: Statement,
+    pub(crate) purge_look: Statement,
 }
 
 /// A column that some message of a batch uses, and its type as a parameter.
@@ -226,6 +228,8 @@ impl ProgressSql {
             record_checkpoints: planned!(anew, naming, "progress_record_checkpoints"),
             receptors_of: planned!(anew, naming, "progress_receptors_of"),
             checkpoint: planned!(anew, naming, "progress_checkpoint"),
+            purge: planned!(anew, naming, "progress_purge"),
+            purge_look: planned!(anew, naming, "progress_purge_look"),
         }
     }
 }

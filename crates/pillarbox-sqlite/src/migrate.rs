@@ -120,17 +120,18 @@ async fn deploy(inner: &Inner, tx: &mut SqliteConnection, part: &'static Part) -
 /// The version of the tables; none when there is no record of them.
 async fn found_version(inner: &Inner, tx: &mut SqliteConnection, part: &Part) -> Result<Option<u32>, StoreError> {
     let naming = &inner.options.naming;
-    let table = sqlx::query("SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?1)")
-        .bind(version_table(naming))
-        .fetch_one(&mut *tx)
-        .await
-        .map_err(store_error)?;
-    if !row::get::<bool>(&table, 0)? {
+    if !is_table(tx, version_table(naming)).await? {
         return Ok(None);
     }
     let version = rendered("SELECT max(version) FROM pillarbox_schema_version WHERE outbox = ?1", naming);
     let version = sqlx::query(ready(&version)).bind(naming.joined() + part.suffix);
     row::get(&version.fetch_one(tx).await.map_err(store_error)?, 0)
+}
+
+/// Whether there is a table of this name.
+pub(crate) async fn is_table(tx: &mut SqliteConnection, name: String) -> Result<bool, StoreError> {
+    let look = sqlx::query("SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?1)").bind(name);
+    row::get(&look.fetch_one(tx).await.map_err(store_error)?, 0)
 }
 
 async fn run(tx: &mut SqliteConnection, sql: &str) -> Result<(), StoreError> {

@@ -1,32 +1,34 @@
-//! How far receptors and perspectives have come, read.
+//! How far receptors and perspectives have come: read, and forgotten when it is old.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use async_trait::async_trait;
 use pillarbox_core::progress::{
     Checkpoint, CheckpointRecord, Outcome, ProgressStore, RECEPTORS_MAX, ReceptorRecord, ReceptorResult, check_names,
 };
+use pillarbox_core::retention::PurgeLimit;
 use pillarbox_core::schema::SchemaStatus;
 use pillarbox_core::{MessageId, SchemaAdmin, StoreError};
 use sqlx::sqlite::SqliteRow;
 use uuid::Uuid;
 
 use crate::error::store_error;
-use crate::migrate::PROGRESS;
-use crate::row::{get, time};
+use crate::migrate::{PROGRESS, is_table};
+use crate::row::{get, micros, time};
 use crate::sql::ProgressStatements;
 use crate::store::SqliteStore;
 
 /// The progress beside a queue in an SQLite file, through the connections of its store.
 pub(crate) struct SqliteProgress {
     queue: SqliteStore,
-    sql: ProgressStatements,
+    sql: Arc<ProgressStatements>,
 }
 
 impl SqliteProgress {
     pub(crate) fn beside(queue: &SqliteStore) -> Self {
-        Self { queue: queue.clone(), sql: ProgressStatements::new(&queue.inner.options.naming) }
+        Self { queue: queue.clone(), sql: Arc::new(ProgressStatements::new(&queue.inner.options.naming)) }
     }
 }
 
@@ -57,6 +59,31 @@ impl ProgressStore for SqliteProgress {
             outcome: Outcome::from_columns(get(&row, 2)?, get(&row, 3)?),
         };
         Ok(Some(CheckpointRecord { checkpoint, changed_at: time(&row, 4)?.unwrap_or(SystemTime::UNIX_EPOCH) }))
+    }
+
+    async fn purge(&self, limit: PurgeLimit) -> Result<u64, StoreError> {
+        let keep = micros(self.queue.inner.options.retention.keeps_results_for());
+        let sql = Arc::clone(&self.sql);
+        let look = self.queue.read(move |inner, tx| {
+            Box::pin(async move {
+                if !is_table(tx, inner.options.naming.joined() + "_receptor").await? {
+                    return Ok(false);
+                }
+                let look = sqlx::query(sql.purge_look.clone()).bind(keep);
+                get::<bool>(&look.fetch_one(tx).await.map_err(store_error)?, 0)
+            })
+        });
+        if !look.await? {
+            return Ok(0);
+        }
+        let sql = Arc::clone(&self.sql);
+        let purge = self.queue.write_at_now(move |_, tx, _| {
+            Box::pin(async move {
+                let purge = sqlx::query(sql.purge.clone()).bind(keep).bind(limit.get());
+                Ok(purge.execute(tx).await.map_err(store_error)?.rows_affected())
+            })
+        });
+        purge.await
     }
 }
 

@@ -96,7 +96,7 @@ statements_beside! {
 
 statements_beside! {
     /// The statements of the progress of receptors and perspectives.
-    ProgressStatements, "progress": record_receptors record_checkpoints receptors_of checkpoint
+    ProgressStatements, "progress": record_receptors record_checkpoints receptors_of checkpoint purge purge_look
 }
 
 statements_beside! {

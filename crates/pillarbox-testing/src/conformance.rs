@@ -38,6 +38,7 @@ macro_rules! conformance {
                 pages_follow_the_sequence,
                 each_state_lists_its_own,
                 a_topic_filter_is_exact,
+                a_correlation_id_is_found_exactly,
                 an_error_filter_is_a_literal_substring,
                 age_filters_count_from_the_right_moment,
                 an_admin_call_is_bounded,
@@ -110,7 +111,10 @@ macro_rules! conformance {
                 what_is_named_twice_counts_once,
                 names_are_compared_byte_for_byte,
                 progress_is_deployed_when_it_is_used,
+                old_results_are_purged_with_their_messages,
+                purges_of_results_at_once_do_no_harm,
                 a_batch_cut_short_is_whole_or_nothing,
+                a_batch_cut_short_in_a_transaction_is_never_half_written,
             }
             data {
                 every_field_comes_back,

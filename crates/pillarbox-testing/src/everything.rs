@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
+use pillarbox::{Outbox, QueueWork, WorkBatch};
 use pillarbox_core::admin::{Filter, ListQuery};
 use pillarbox_core::inbox::{ContentHash, InboxOptions, Mark, Reception, Registered};
 use pillarbox_core::lease::{Claim, Held, Lease};
 use pillarbox_core::retention::PurgeLimit;
 use pillarbox_core::store::{Enqueue, Placement, Reap, Settlement};
 use pillarbox_core::{
-    ConsumeIn, InboxState, InboxStore, Incoming, Instance, Message, OutboxAdmin, OutboxStore, OwnerToken, Receipt,
-    Settled, State, StoreError, StoreTransaction, Transactional, Verdict, WithInbox,
+    Checkpoint, ConsumeIn, Coordinated, InboxState, InboxStore, Incoming, Instance, Message, MessageId, OutboxAdmin,
+    OutboxStore, Outcome, OwnerToken, Receipt, ReceptorResult, Recorded, Settled, State, StoreError, StoreTransaction,
+    Transactional, Verdict, WithInbox,
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -22,7 +24,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// # Panics
 ///
 /// When a call succeeds without doing what it says.
-pub async fn use_everything<S: WithInbox + OutboxAdmin>(store: &S) -> Result<(), StoreError> {
+pub async fn use_everything<S: Coordinated + OutboxAdmin + Clone>(store: &S) -> Result<(), StoreError> {
     enqueue_each_way(store).await?;
     work(store, store, 5).await?;
     let inbox = store.inbox(InboxOptions::default()).await?;
@@ -33,7 +35,29 @@ pub async fn use_everything<S: WithInbox + OutboxAdmin>(store: &S) -> Result<(),
     assert!(received.iter().all(|one| one.outcome == Reception::Queued), "{received:?}");
     work(&*inbox.queue(), &*inbox.admin(), 5).await?;
     inbox.purge(PurgeLimit::default()).await?;
-    register(store).await
+    register(store).await?;
+    coordinate(store).await
+}
+
+/// What a work coordinator records, and what becomes of it.
+async fn coordinate<S: Coordinated + Clone>(store: &S) -> Result<(), StoreError> {
+    let coordinator = Outbox::new(store.clone()).coordinator().await?;
+    let message_id = MessageId::new();
+    for outcome in [Outcome::Failed("why".into()), Outcome::Done] {
+        let result = ReceptorResult { message_id, receptor: "mail".into(), outcome: outcome.clone() };
+        let (stream, perspective) = ("orders".to_owned(), "totals".to_owned());
+        let checkpoint = Checkpoint { stream, perspective, position: 1, message_id: Some(message_id), outcome };
+        let work = QueueWork::new().claim(1);
+        let batch = WorkBatch::new(OwnerToken::new()).receptor(result).checkpoint(checkpoint);
+        let done = coordinator.process(batch.outbox(work.clone()).inbox(work)).await;
+        let done = done.map_err(|error| StoreError::rejected(error.to_string()))?;
+        assert_eq!((&*done.receptors, &*done.checkpoints), (&[Recorded::Applied][..], &[Recorded::Applied][..]));
+    }
+    let progress = coordinator.progress();
+    assert_eq!(progress.receptors_of(message_id).await?.len(), 1);
+    assert!(progress.checkpoint("orders", "totals").await?.is_some());
+    progress.purge(PurgeLimit::default()).await?;
+    Ok(())
 }
 
 /// What a runtime does about the list of instances.

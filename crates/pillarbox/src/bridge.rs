@@ -15,6 +15,7 @@ use pillarbox_core::{
 use tokio::time::Instant;
 
 use crate::config::{INTERVAL_MAX, LEASE_MIN, time_within};
+use crate::housekeeping::purge_results;
 use crate::outbox::Outbox;
 
 /// How often the outbox is tidied up.
@@ -133,6 +134,7 @@ impl Bridge {
             self.tidy_at = Instant::now() + TIDY_INTERVAL;
             self.store.reap_all(AfterDead::default()).await?;
             self.store.purge(PurgeLimit::default()).await?;
+            purge_results(&*self.store).await?;
         }
         Ok(())
     }

@@ -5,9 +5,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pillarbox_core::StoreError;
 use pillarbox_core::clock::{Reading, jump};
 use pillarbox_core::retention::PurgeLimit;
+use pillarbox_core::{OutboxStore, StoreError};
 use tokio::time::{Instant, sleep_until};
 
 use crate::clock::{Tick, dice, spread};
@@ -69,7 +69,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Removes done messages that are past the retention, batch after batch.
+    /// Removes done messages that are past the retention, batch after batch, and then results of receptors.
     pub(crate) async fn purge(&self) -> Result<(), StoreError> {
         let limit = PurgeLimit::default();
         for _ in 0..PURGES_MAX {
@@ -85,8 +85,23 @@ impl Engine {
             }
             tokio::task::yield_now().await;
         }
-        Ok(())
+        match &self.ledger {
+            Some(_) => Ok(()),
+            None => purge_results(&*self.store).await,
+        }
     }
+}
+
+/// Forgets old results of receptors, batch after batch, where the store keeps any.
+pub(crate) async fn purge_results(store: &dyn OutboxStore) -> Result<(), StoreError> {
+    let (Some(progress), limit) = (store.progress(), PurgeLimit::default()) else { return Ok(()) };
+    for _ in 0..PURGES_MAX {
+        if progress.purge(limit).await? < u64::from(limit.get()) {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    Ok(())
 }
 
 fn next(every: Duration) -> Instant {

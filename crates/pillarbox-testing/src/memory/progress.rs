@@ -1,14 +1,15 @@
 //! How far receptors and perspectives have come, filled from memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::time::SystemTime;
 
 use async_trait::async_trait;
 use pillarbox_core::progress::{
     Checkpoint, CheckpointRecord, Outcome, ProgressStore, RECEPTORS_MAX, ReceptorRecord, ReceptorResult, check_names,
 };
+use pillarbox_core::retention::PurgeLimit;
 use pillarbox_core::schema::SchemaStatus;
-use pillarbox_core::{MessageId, SchemaAdmin, StoreError};
+use pillarbox_core::{MessageId, OutboxStore, SchemaAdmin, StoreError};
 
 use super::row::increased;
 use super::store::MemoryStore;
@@ -53,6 +54,18 @@ impl Progress {
         true
     }
 
+    /// Forgets so many old results of messages that are not stored any more.
+    fn purge(&mut self, limit: u32, until: SystemTime, is_stored: impl Fn(MessageId) -> bool) -> u64 {
+        let is_old = |record: &&ReceptorRecord| record.changed_at <= until && !is_stored(record.result.message_id);
+        let mut old: Vec<_> = self.receptors.values().filter(is_old).map(|one| (one.changed_at, key_of(one))).collect();
+        old.sort_unstable();
+        old.truncate(limit as usize);
+        for (_, key) in &old {
+            self.receptors.remove(key);
+        }
+        old.len() as u64
+    }
+
     /// Stores a checkpoint upon what is known here, or else in `before`; whether it counts.
     pub(super) fn record_checkpoint(&mut self, before: &Self, checkpoint: &Checkpoint, now: SystemTime) -> bool {
         let key = (checkpoint.stream.clone(), checkpoint.perspective.clone());
@@ -68,6 +81,10 @@ impl Progress {
         }
         is_further
     }
+}
+
+fn key_of(record: &ReceptorRecord) -> (MessageId, String) {
+    (record.result.message_id, record.result.receptor.clone())
 }
 
 fn stored(outcome: &Outcome) -> Outcome {
@@ -99,6 +116,18 @@ impl ProgressStore for MemoryProgress {
     async fn checkpoint(&self, stream: &str, perspective: &str) -> Result<Option<CheckpointRecord>, StoreError> {
         check_names(stream, perspective)?;
         self.call(|progress| progress.checkpoints.get(&(stream.to_owned(), perspective.to_owned())).cloned())
+    }
+
+    async fn purge(&self, limit: PurgeLimit) -> Result<u64, StoreError> {
+        let (database, naming) = (self.queue.database(), self.queue.naming());
+        if database.progress_status(naming) == SchemaStatus::Missing {
+            return Ok(0);
+        }
+        let stored: HashSet<_> = self.queue.call(|outbox, _| outbox.rows().map(|row| row.message.id()).collect())?;
+        let mut inner = database.lock();
+        let (progress, now) = inner.call_progress(naming)?;
+        let until = now - self.queue.options().retention.keeps_results_for();
+        Ok(progress.purge(limit.get(), until, |id| stored.contains(&id)))
     }
 }
 

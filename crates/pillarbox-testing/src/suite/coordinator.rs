@@ -20,7 +20,7 @@ pub(super) async fn process<H: Harness>(coordinator: &Coordinator<H::Store>, bat
     coordinator.process(batch).await.expect("a batch can be done")
 }
 
-async fn begin_claiming<H: Harness>(outbox: &Outbox<H::Store>) -> Tx<H::Store> {
+pub(super) async fn begin_claiming<H: Harness>(outbox: &Outbox<H::Store>) -> Tx<H::Store> {
     outbox.begin_at(Isolation::ReadCommitted).await.expect("a transaction can be begun")
 }
 

@@ -3,9 +3,9 @@
 use pillarbox::{QueueWork, WorkBatch};
 use pillarbox_core::progress::{PROGRESS_MAX, ProgressStore};
 use pillarbox_core::schema::{SchemaPolicy, SchemaStatus};
-use pillarbox_core::{Checkpoint, Outcome, ReceptorResult, Recorded};
+use pillarbox_core::{Checkpoint, CommitError, Outcome, ReceptorResult, Recorded};
 
-use super::coordinator::{coordinate, process, reached};
+use super::coordinator::{begin_claiming, coordinate, process, reached};
 use super::support::*;
 use crate::Harness;
 
@@ -173,6 +173,73 @@ pub async fn progress_is_deployed_when_it_is_used<H: Harness>() {
     assert_eq!(progress.deploy_schema().await.expect("deploying again does nothing"), 5);
 }
 
+/// Results that are past the retention go, a bounded number at a time and the oldest first, once the queue has their message no
+/// more; checkpoints stay. Whoever has no such tables loses nothing by asking. WRK-09, WRK-11.
+pub async fn old_results_are_purged_with_their_messages<H: Harness>() {
+    let h = start::<H>().await;
+    let progress = h.store().progress().expect("the store keeps progress");
+    let purge = async |limit| {
+        let limit = PurgeLimit::new(limit).expect("the limit is legal");
+        progress.purge(limit).await.expect("results can be purged")
+    };
+    assert_eq!(purge(10).await, 0, "there are no tables");
+    let (_, coordinator) = coordinate(&h).await;
+    let kept = messages(3);
+    bury(h.store(), &kept[..1], "dead").await;
+    enqueue(h.store(), &kept[1..2]).await;
+    enqueue(h.store(), &[kept[2].clone().delay(30 * DAY)]).await;
+    let gone: Vec<_> = (0..5).map(|_| MessageId::new()).collect();
+    let record = async |ids: &[MessageId]| {
+        let asked = ids.iter().fold(batch(), |batch, id| batch.receptor(result(*id, "mail", failed("why"))));
+        process::<H>(&coordinator, asked.checkpoint(reached(&MessageId::new().to_string(), 1))).await;
+    };
+    let left = async || {
+        let mut left = Vec::new();
+        for id in gone.iter().copied().chain(ids(&kept)) {
+            left.push(progress.receptors_of(id).await.expect("they can be read").len());
+        }
+        left
+    };
+    process::<H>(&coordinator, batch().checkpoint(reached("orders", 1))).await;
+    record(&gone[4..]).await;
+    h.advance(HOUR).await;
+    record(&gone[..3]).await;
+    record(&ids(&kept)).await;
+    h.advance(7 * DAY - HOUR).await;
+    record(&gone[3..4]).await;
+    assert_eq!(purge(10).await, 1, "only one is past the retention");
+    assert_eq!(left().await, [1, 1, 1, 1, 0, 1, 1, 1]);
+    h.advance(HOUR).await;
+    assert_eq!((purge(2).await, purge(10).await, purge(10).await), (2, 1, 0));
+    assert_eq!(left().await, [0, 0, 0, 1, 0, 1, 1, 1], "what is stored, and what is new, stays");
+    h.advance(100 * DAY).await;
+    assert_eq!(purge(10).await, 1);
+    assert_eq!(position(&*progress, "orders").await, Some((1, Outcome::Done)));
+}
+
+/// Many that purge at once, while results come in, remove each old one once and none of the new. WRK-09, WRK-11.
+pub async fn purges_of_results_at_once_do_no_harm<H: Harness>() {
+    let h = start::<H>().await;
+    let (_, coordinator) = coordinate(&h).await;
+    let results = |count: usize| {
+        (0..count).fold(batch(), |batch, _| batch.receptor(result(MessageId::new(), "mail", Outcome::Done)))
+    };
+    process::<H>(&coordinator, results(60)).await;
+    h.advance(8 * DAY).await;
+    let calls = (0..6).map(|_| {
+        let (coordinator, new) = (coordinator.clone(), results(10));
+        async move {
+            process::<H>(&coordinator, new).await;
+            coordinator.progress().purge(PurgeLimit::default()).await.expect("results can be purged")
+        }
+    });
+    let purged: u64 = at_once(calls).await.iter().sum();
+    assert_eq!(purged, 60);
+    h.advance(8 * DAY).await;
+    let rest = coordinator.progress().purge(PurgeLimit::default()).await.expect("results can be purged");
+    assert_eq!(rest, 60);
+}
+
 /// A call that is dropped at any place has done everything or nothing; what it claimed comes back. WRK-01, H31.
 pub async fn a_batch_cut_short_is_whole_or_nothing<H: Harness>() {
     let h = start::<H>().await;
@@ -194,4 +261,57 @@ pub async fn a_batch_cut_short_is_whole_or_nothing<H: Harness>() {
         assert_eq!(state(h.store(), old[0].id()).await, State::Done);
         recover(&h, 1).await;
     }
+}
+
+/// A batch inside a user's transaction that is dropped at any place leaves nothing half-written: not when the transaction is
+/// dropped, and not when somebody commits it, which stores all of it or is refused. The store works on. WRK-01, H31.
+pub async fn a_batch_cut_short_in_a_transaction_is_never_half_written<H: Harness>() {
+    let h = start::<H>().await;
+    let (outbox, coordinator) = coordinate(&h).await;
+    let inbox = h.inbox().await;
+    let owner = OwnerToken::new();
+    let mut was_stored = false;
+    for (place, is_committed) in (1..=2 * POLLS.end()).flat_map(|place| [(place, false), (place, true)]) {
+        let name = format!("{place} {is_committed}");
+        let (old, new) = (messages(1), Message::new("topic", "new"));
+        enqueue(h.store(), &old).await;
+        receive(&inbox, incoming(&name, "old")).await;
+        let held = claim_one(h.store(), owner).await.held;
+        let received = claim_one(&*inbox.queue(), owner).await.held;
+        let asked = || {
+            let work = WorkBatch::new(owner).lease(LEASE).outbox(QueueWork::new().complete(held).claim(1));
+            let work = work.inbox(QueueWork::new().complete(received).claim(1)).enqueue(new.clone());
+            let work = work.receive(incoming(&format!("{name} new"), "new"));
+            work.receptor(result(old[0].id(), "mail", Outcome::Done)).checkpoint(reached(&name, 1))
+        };
+        let mut tx = begin_claiming::<H>(&outbox).await;
+        cut_at(place, coordinator.process_in(&mut tx, asked())).await;
+        let ended = match is_committed {
+            true => tx.commit().await,
+            false => {
+                drop(tx);
+                Err(CommitError::RolledBack(StoreError::rejected("dropped")))
+            }
+        };
+        let is_stored = match ended {
+            Ok(()) => true,
+            Err(CommitError::RolledBack(_)) => false,
+            Err(other) => panic!("the commit was sent on a broken connection: {other}"),
+        };
+        was_stored |= is_stored;
+        // A later call waits for what is still under way.
+        let done = process::<H>(&coordinator, asked()).await;
+        let (settled, recorded) =
+            if is_stored { (Settled::LeaseLost, Recorded::Kept) } else { (Settled::Applied, Recorded::Applied) };
+        assert_eq!((&*done.outbox.settled, &*done.inbox.settled), (&[settled][..], &[settled][..]), "{name}");
+        assert_eq!((&*done.receptors, &*done.checkpoints), (&[recorded][..], &[recorded][..]), "{name}");
+        assert_eq!(done.enqueued[0].placement == Placement::Duplicate, is_stored, "{name}");
+        assert_eq!(done.received[0].outcome == Reception::Queued, !is_stored, "{name}");
+        assert_eq!((done.outbox.claimed.len(), done.inbox.claimed.len()), [(1, 1), (0, 0)][usize::from(is_stored)]);
+        assert_eq!(state(h.store(), old[0].id()).await, State::Done);
+        assert_eq!(inbox_state(&inbox, &name).await, InboxState::Done);
+    }
+    assert!(was_stored, "the last place is behind the end of the call");
+    let found = counts(h.store()).await;
+    assert_eq!((found.done, found.processing), (48, 48), "each message stands once: {found:?}");
 }

@@ -1,0 +1,8 @@
+-- A look before a purge, without the write lock.
+SELECT EXISTS (
+    SELECT 1
+      FROM pillarbox_outbox_now CROSS JOIN pillarbox_outbox_receptor AS r
+     WHERE r.changed_at <= now - ?1
+       AND NOT EXISTS (SELECT 1 FROM pillarbox_outbox AS l WHERE l.message_id = r.message_id)
+       AND NOT EXISTS (SELECT 1 FROM pillarbox_outbox_shelf AS s WHERE s.message_id = r.message_id)
+);
