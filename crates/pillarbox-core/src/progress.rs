@@ -167,7 +167,8 @@ pub trait ProgressStore: SchemaAdmin + fmt::Debug + 'static {
     /// [`keeps_results_for`](crate::retention::Retention::keeps_results_for) says and whose message the queue has no more;
     /// answers how many. One of a message of another queue goes by its age alone. Checkpoints stay.
     ///
-    /// Does nothing where the tables are not deployed, or are none of this user's business. Safe to run on every instance at once.
+    /// Does nothing where the tables are not deployed, or are none of this user's business. Safe to run on every instance at
+    /// once.
     async fn purge(&self, limit: PurgeLimit) -> Result<u64, StoreError>;
 }
 

@@ -30,11 +30,9 @@ impl Retention {
             Self::Receipt(time) | Self::Message(time) => Some(time.min(HORIZON_MAX)),
         }
     }
-}
 
-impl Retention {
-    /// How long results of receptors stay: as long as done messages, and at least [`KEEP_DEFAULT`]. A message of another queue may
-    /// still be tried again, and a receptor whose part was forgotten would do it twice.
+    /// How long results of receptors stay: as long as done messages, and at least [`KEEP_DEFAULT`]. A message of another
+    /// queue may still be tried again, and a receptor whose part was forgotten would do it twice.
     pub fn keeps_results_for(self) -> Duration {
         self.keeps_for().unwrap_or_default().max(KEEP_DEFAULT)
     }

@@ -102,7 +102,8 @@ statements_beside! {
 statements_beside! {
     /// The statements of an inbox's ledger; those of its queue are the outbox's.
     InboxStatements, "inbox":
-    see register register_new release set queue revise leave_live leave_shelf bury_live bury get mismatches purge purge_look
+    see register register_new release set queue revise leave_live leave_shelf bury_live bury get mismatches
+    purge purge_look
 }
 
 /// What a statement for messages without due time and expiry is for.

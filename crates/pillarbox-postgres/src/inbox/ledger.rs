@@ -285,8 +285,10 @@ impl PostgresInbox {
             if !replaced.is_empty() {
                 ready.extend(self.leave(tx, replaced, false).await?);
             }
-            let revised: Vec<_> = revised.iter().collect();
-            ready.extend(revise_all(&self.queue, tx, &self.sql.revise, &revised).await?);
+            if !revised.is_empty() {
+                let revised: Vec<_> = revised.iter().collect();
+                ready.extend(revise_all(&self.queue, tx, &self.sql.revise, &revised).await?);
+            }
             let missed = stale.into_iter().filter(|answer| !ready.contains(&answer.message_id.as_uuid()));
             self.add_places(tx, missed).await?;
         }

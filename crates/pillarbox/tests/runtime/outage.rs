@@ -100,3 +100,20 @@ async fn done_messages_are_removed_in_time() {
         tokio::task::yield_now().await;
     }
 }
+
+/// WRK-09, WRK-11: results of receptors that are past the retention are forgotten too.
+#[tokio::test]
+async fn old_results_of_receptors_are_forgotten_in_time() {
+    let outbox = memory();
+    let coordinator = outbox.coordinator().await.unwrap();
+    let (message_id, outcome) = (pillarbox::MessageId::new(), pillarbox::progress::Outcome::Done);
+    let result = pillarbox::progress::ReceptorResult { message_id, receptor: "mail".into(), outcome };
+    let batch = pillarbox::WorkBatch::new(pillarbox::OwnerToken::new()).receptor(result);
+    coordinator.process(batch).await.unwrap();
+    assert_eq!(coordinator.progress().receptors_of(message_id).await.unwrap().len(), 1);
+    outbox.store().database().advance(pillarbox::retention::KEEP_DEFAULT + Duration::from_secs(1));
+    let _runtime = quiet(&outbox).purge_interval(Duration::from_millis(1)).start().await.unwrap();
+    while !coordinator.progress().receptors_of(message_id).await.unwrap().is_empty() {
+        tokio::task::yield_now().await;
+    }
+}
