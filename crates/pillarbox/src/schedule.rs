@@ -77,7 +77,8 @@ impl Schedule {
             timing,
             wanted: 1,
             next_poll: Tick::default(),
-            interval: timing.poll_interval,
+            // Where polls back off, a store counts as idle until it shows that it is not.
+            interval: if timing.backs_off { timing.idle_interval } else { timing.poll_interval },
             has_wakeups: false,
             settle_after: Tick::default(),
             due: DueTimes::default(),
@@ -146,7 +147,16 @@ impl Schedule {
             let longest = if may_idle { self.timing.idle_interval } else { self.timing.poll_interval };
             self.interval = self.interval.saturating_mul(2).min(longest.max(self.timing.poll_interval));
         }
-        self.next_poll = now.after(spread(self.interval, dice));
+        self.next_poll = now.after(self.pause(claim, dice));
+    }
+
+    /// How long the store is left alone. The first time many that began together part.
+    fn pause(&self, claim: u64, dice: f64) -> Duration {
+        let is_first = claim == 1 && self.timing.backs_off;
+        if is_first && self.interval > self.timing.poll_interval {
+            return self.interval.mul_f64(dice.clamp(0.0, 1.0)).max(self.timing.poll_interval);
+        }
+        spread(self.interval, dice)
     }
 
     /// A call failed. Whether the store was there until now.
