@@ -168,6 +168,17 @@ pub trait OutboxStore: fmt::Debug + Send + Sync + 'static {
     /// program's runtime cannot starve them.
     async fn detached(&self) -> Result<Arc<dyn OutboxStore>, StoreError>;
 
+    /// Connections to a server that this handle holds open, the idle ones among them. Its clones have the same ones, and so has
+    /// an inbox beside it. A store without a server has none.
+    fn connection_count(&self) -> usize {
+        0
+    }
+
+    /// Closes one connection that nobody uses; whether there was one. The next call may have to connect again.
+    async fn close_idle(&self) -> bool {
+        false
+    }
+
     /// Tells every process that listens on this store that messages wait. Runs outside any transaction of the user's.
     ///
     /// A store without wake-ups does nothing.

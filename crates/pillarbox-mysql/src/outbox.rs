@@ -129,6 +129,20 @@ impl OutboxStore for MysqlStore {
         Ok(Arc::new(self.with_own_pool()))
     }
 
+    fn connection_count(&self) -> usize {
+        usize::try_from(self.pool().size()).unwrap_or(usize::MAX)
+    }
+
+    async fn close_idle(&self) -> bool {
+        let idle = self.pool().try_acquire();
+        let is_idle = idle.is_some();
+        if let Some(connection) = idle {
+            // One that does not end well is gone as well.
+            let _ = connection.close().await;
+        }
+        is_idle
+    }
+
     fn instances(&self) -> Option<Arc<dyn InstanceStore>> {
         Some(Arc::new(MysqlInstances::beside(self)))
     }

@@ -223,6 +223,9 @@ impl Shared {
     async fn let_go(&self, member: Arc<Member>, grace: Duration) {
         self.leaving.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&member));
         member.shut_down(grace).await;
+        if let Some(pooled) = &member.pooled {
+            pooled.close_idle().await;
+        }
         self.leaving.lock().unwrap_or_else(PoisonError::into_inner).retain(|one| !Arc::ptr_eq(one, &member));
     }
 

@@ -80,6 +80,7 @@ mod bus;
 mod clock;
 mod config;
 mod connect;
+mod connections;
 mod context;
 mod coordinator;
 mod crew;

@@ -1,7 +1,9 @@
 //! Renews the leases of everything that is held, from a thread of its own: handlers that block every thread of the
 //! program's runtime cannot starve it. One thread serves any number of stores, each by a task.
 
+use std::future::Future;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -9,13 +11,17 @@ use std::time::Duration;
 use pillarbox_core::store::SETTLE_MAX;
 use pillarbox_core::{OutboxStore, Settled, StoreError};
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Tick;
+use crate::connections::close_idle;
 use crate::dispatcher::Engine;
 use crate::flight::{Flight, Phase};
 use crate::runtime::lasting;
 use crate::telemetry::TARGET;
+use crate::turns::PATIENCE;
 
 /// The longest and the shortest time between two looks at what is held.
 const LOOK_MAX: Duration = Duration::from_secs(1);
@@ -24,10 +30,14 @@ const LOOK_MIN: Duration = Duration::from_millis(5);
 /// Time beyond its limit that a handler may take to end, before its lease is left to run out.
 const OVERTIME: Duration = Duration::from_secs(1);
 
+/// Stores whose leases are renewed at one time.
+const RENEWALS_MAX: usize = 4;
+
 /// The thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Renewer {
     handle: Handle,
+    places: Arc<Semaphore>,
 }
 
 impl Renewer {
@@ -41,24 +51,25 @@ impl Renewer {
             // A connection that hangs must not keep the thread.
             runtime.shutdown_timeout(Duration::from_millis(100));
         })?;
-        Ok(Self { handle })
+        Ok(Self { handle, places: Arc::new(Semaphore::new(RENEWALS_MAX)) })
     }
 
     /// Renews what this engine holds, until it is told to stop; then, or when the thread ends, it cancels the other token.
     pub(crate) fn serve(&self, engine: Arc<Engine>, stop: CancellationToken, ended: CancellationToken) {
         let ended = ended.drop_guard();
+        let places = Arc::clone(&self.places);
         self.handle.spawn(async move {
             let _ended = ended;
             tokio::select! {
                 biased;
                 () = stop.cancelled() => {}
-                () = lasting(|| run(&engine)) => {}
+                () = lasting(|| run(&engine, &places)) => {}
             }
         });
     }
 }
 
-async fn run(engine: &Engine) {
+async fn run(engine: &Engine, places: &Semaphore) {
     let lease = engine.plan.config.lease;
     let look = (lease / 20).clamp(LOOK_MIN, LOOK_MAX);
     let mut store: Option<Arc<dyn OutboxStore>> = None;
@@ -69,7 +80,10 @@ async fn run(engine: &Engine) {
         if due.is_empty() {
             continue;
         }
-        let renewed = renew(engine, &mut store, &due).await;
+        let renewed = in_turn(places, renew(engine, &mut store, &due)).await;
+        if engine.plan.turns.is_some() {
+            close_idle(store.as_ref()).await;
+        }
         if let Err(error) = &renewed
             && !is_failing
         {
@@ -77,6 +91,18 @@ async fn run(engine: &Engine) {
             tracing::warn!(target: TARGET, %error, store = id, count = due.len(), "leases cannot be renewed; trying on");
         }
         is_failing = renewed.is_err();
+    }
+}
+
+/// Waits for one of the places. One that gets no answer gives its place back, and keeps no other store from renewing.
+async fn in_turn<T>(places: &Semaphore, renewal: impl Future<Output = T>) -> T {
+    let place = places.acquire().await;
+    let mut renewal = pin!(renewal);
+    let renewed = timeout(PATIENCE, &mut renewal).await;
+    drop(place);
+    match renewed {
+        Ok(renewed) => renewed,
+        Err(_) => renewal.await,
     }
 }
 

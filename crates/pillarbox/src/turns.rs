@@ -11,8 +11,10 @@ use pillarbox_core::{StoreError, StoreId};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use crate::connections::{Connections, Seat};
+
 /// How long a call may go without an answer before others stop waiting for it.
-const PATIENCE: Duration = Duration::from_secs(1);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The turns of all stores of a fleet.
 #[derive(Debug)]
@@ -21,6 +23,8 @@ pub(crate) struct Turns {
     calls_max: usize,
     /// A call without an answer is given up after this time.
     pub(crate) call_time_max: Duration,
+    /// Those of the stores that the fleet opened.
+    pub(crate) connections: Arc<Connections>,
     state: Mutex<State>,
 }
 
@@ -35,7 +39,8 @@ struct State {
 
 impl Turns {
     pub(crate) fn new(selection: Selection, calls_max: usize, call_time_max: Duration) -> Arc<Self> {
-        Arc::new(Self { selection, calls_max, call_time_max, state: Mutex::default() })
+        let connections = Connections::new(calls_max);
+        Arc::new(Self { selection, calls_max, call_time_max, connections, state: Mutex::default() })
     }
 
     /// Enters the competition, and leaves the place of the last turn to whoever wins it: perhaps the same store.
@@ -170,21 +175,25 @@ pub(crate) struct Turn {
     store: StoreId,
     turns: Option<Arc<Turns>>,
     permit: Option<Permit>,
+    seat: Option<Seat>,
 }
 
 impl Turn {
     pub(crate) fn new(store: &StoreId, turns: Option<&Arc<Turns>>) -> Self {
-        Self { store: store.clone(), turns: turns.cloned(), permit: None }
+        Self { store: store.clone(), turns: turns.cloned(), permit: None, seat: None }
     }
 
     /// Waits for a turn. One that is still held goes back first, and competes with all others.
     pub(crate) async fn take(&mut self) {
         let Some(turns) = &self.turns else { return };
+        self.seat = None;
         self.permit = turns.ask(&self.store, self.permit.take()).await.ok();
+        self.seat = turns.connections.seat(&self.store).await;
     }
 
     /// Lets others have their turn.
     pub(crate) fn give_back(&mut self) {
+        self.seat = None;
         self.permit = None;
     }
 

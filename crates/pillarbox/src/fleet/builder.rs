@@ -164,11 +164,14 @@ impl FleetBuilder {
         self
     }
 
-    /// Calls to all stores together at one time, hence connections that work; 16 unless set.
+    /// Calls to all stores together at one time, and connections of all discovered stores together, idle ones among them; 16
+    /// unless set. Where a store needs one more, one that was not used for longest is closed, so with more busy stores than
+    /// connections most calls connect anew. Connections of a store that the program gave are the program's to limit.
     ///
     /// A call that gets no answer for a second lends its place to others, so that a database that is away does not stop them;
     /// there are never more than as many of these again. A store that is known to be away is tried outside of the budget, one
-    /// call at a time; so are renewals of leases, which cannot wait, and what handlers and other tasks ask of a store.
+    /// call at a time; so are renewals of leases, which cannot wait (four connections, closed when they are through), and what
+    /// handlers and other tasks ask of a store, whose connections are closed at the next turn of any store.
     pub fn connections_max(mut self, connections_max: usize) -> Self {
         self.on.connections_max = connections_max;
         self
@@ -223,7 +226,7 @@ impl FleetBuilder {
         let renewer = Renewer::start(stop.clone()).map_err(StartError::Thread)?;
         let handlers = self.again_on(());
         let ManyStores { discovery, given, selection, connections_max, call_time_max, mut settings, .. } = self.on;
-        settings.opens_max = connections_max;
+        settings.opens_max = connections_max.div_ceil(2);
         let (asks, asked) = mpsc::channel(1);
         let fleet = Fleet {
             inner: Arc::new(Inner {
@@ -246,7 +249,7 @@ impl FleetBuilder {
         // From here on a failure drops the fleet, which lets go of everything.
         fleet.inner.spawn_workers(&handle);
         for (key, (outbox, inbox)) in given {
-            fleet.inner.shared.join(&key, Member::new(None, outbox, inbox), Served::Both)?;
+            fleet.inner.shared.join(&key, Member::given(outbox, inbox), Served::Both)?;
         }
         let refresher = Refresher::new(Arc::clone(&fleet.inner.shared), discovery, settings);
         handle.spawn(refresher.run(asked, fleet.inner.stop_refresh.clone()));

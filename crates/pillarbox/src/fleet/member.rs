@@ -10,6 +10,7 @@ use pillarbox_core::store::BoxFuture;
 use pillarbox_core::{StoreError, StoreId, StorePlace, WithInbox};
 
 use crate::connect::{Opened, Store};
+use crate::connections::Pooled;
 use crate::hot_path::Hub;
 use crate::inbox::{Inbox, RoutedInbox};
 use crate::outbox::Outbox;
@@ -23,6 +24,8 @@ pub(crate) struct Member {
     pub(crate) place: Option<StorePlace>,
     pub(crate) outbox: Option<OutboxHandle>,
     pub(crate) inbox: Option<InboxHandle>,
+    /// Its part in the budget of connections; none for a store that the program gave, whose connections are the program's.
+    pub(crate) pooled: Option<Pooled>,
     running: Mutex<Running>,
 }
 
@@ -85,8 +88,14 @@ impl Opened for IntoFleet {
 }
 
 impl Member {
-    pub(crate) fn new(place: Option<StorePlace>, outbox: Option<OutboxHandle>, inbox: Option<InboxHandle>) -> Self {
-        Self { place, outbox, inbox, running: Mutex::default() }
+    /// One that the program gave.
+    pub(crate) fn given(outbox: Option<OutboxHandle>, inbox: Option<InboxHandle>) -> Self {
+        Self { place: None, outbox, inbox, pooled: None, running: Mutex::default() }
+    }
+
+    /// One that was discovered and opened.
+    pub(crate) fn opened(place: StorePlace, outbox: OutboxHandle, inbox: Option<InboxHandle>, pooled: Pooled) -> Self {
+        Self { place: Some(place), outbox: Some(outbox), inbox, pooled: Some(pooled), running: Mutex::default() }
     }
 
     /// The hubs of both sides.

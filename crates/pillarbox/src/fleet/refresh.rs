@@ -21,6 +21,7 @@ use super::{Ask, Shared};
 use crate::clock::{dice, spread};
 use crate::connect::open;
 use crate::telemetry::TARGET;
+use crate::turns::Turn;
 
 /// How long a discovery may take, and the opening of one store, its tables included.
 const DISCOVERY_TIME_MAX: Duration = Duration::from_secs(30);
@@ -170,17 +171,30 @@ impl Refresher {
 
     async fn open(&self, place: StorePlace) -> Result<Member, StoreError> {
         let base = &self.settings.store_options;
+        let id = StoreId::new(place.key().as_str())?;
         let options = StoreOptions {
-            store_id: Some(StoreId::new(place.key().as_str())?),
+            store_id: Some(id.clone()),
             naming: place.get_naming().unwrap_or(&base.naming).clone(),
             ..base.clone()
         };
-        let opened = open(place.address(), options, IntoFleet).await?;
-        let inbox = match self.settings.served.has_inboxes() {
-            true => Some((opened.open_inbox)(self.settings.inbox_options.clone()).await?),
-            false => None,
+        let turns = &self.shared.turns;
+        let pooled = turns.connections.join(&id);
+        let mut turn = Turn::new(&id, Some(turns));
+        turn.take().await;
+        let opening = async {
+            let opened = open(place.address(), options, IntoFleet).await?;
+            pooled.opened(Arc::clone(&opened.outbox.any.hub().store));
+            let inbox = match self.settings.served.has_inboxes() {
+                true => Some((opened.open_inbox)(self.settings.inbox_options.clone()).await?),
+                false => None,
+            };
+            Ok((opened.outbox, inbox))
         };
-        Ok(Member::new(Some(place), Some(opened.outbox), inbox))
+        let (outbox, inbox) = turn.call_within(Some(OPEN_TIME_MAX), opening).await?;
+        if let Some(inbox) = &inbox {
+            pooled.named(inbox.any.hub().store.id());
+        }
+        Ok(Member::opened(place, outbox, inbox, pooled))
     }
 
     async fn let_go(&self, key: &RoutingKey) {

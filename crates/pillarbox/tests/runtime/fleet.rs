@@ -1,5 +1,7 @@
 //! Many stores under one runtime: turns, budgets, faults, keys and discoveries.
 
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod budget;
 mod discovery;
 mod faults;
 mod places;
