@@ -9,6 +9,7 @@ use pillarbox_core::lease::Claim;
 use pillarbox_core::message::Message;
 use pillarbox_core::store::{Enqueue, Settlement};
 use pillarbox_core::{OutboxStore, OwnerToken, StoreTransaction, Transactional};
+use tokio::sync::Notify;
 
 use crate::subject::{BATCH, ENQUEUE_BATCH, Subject, TOPIC, payload};
 
@@ -143,11 +144,13 @@ pub(crate) struct Keyed<B> {
     backend: B,
     key_count: usize,
     left: Arc<AtomicUsize>,
+    /// Something was settled.
+    settled: Arc<Notify>,
 }
 
 impl<B> Keyed<B> {
     pub(crate) fn new(backend: B, key_count: usize) -> Self {
-        Self { backend, key_count, left: Arc::default() }
+        Self { backend, key_count, left: Arc::default(), settled: Arc::default() }
     }
 
     /// Messages that take the keys in turn.
@@ -190,14 +193,23 @@ impl<B: Backend> Subject for Keyed<B> {
     async fn drain(&self, _: usize) -> usize {
         let owner = OwnerToken::new();
         let mut done = 0;
-        while self.left.load(Ordering::Relaxed) > 0 {
+        loop {
+            let settled = self.settled.notified();
+            if self.left.load(Ordering::Acquire) == 0 {
+                return done;
+            }
             let claimed = self.backend.store().claim(claim(owner)).await.unwrap();
+            if claimed.is_empty() {
+                // What is left is behind the other worker's messages: as the runtime does, it waits for their end.
+                settled.await;
+                continue;
+            }
             let settlements: Vec<_> = claimed.iter().map(|claimed| Settlement::ack(claimed.held)).collect();
             self.backend.store().settle(owner, &settlements).await.unwrap();
-            self.left.fetch_sub(claimed.len(), Ordering::Relaxed);
+            self.left.fetch_sub(claimed.len(), Ordering::AcqRel);
+            self.settled.notify_waiters();
             done += claimed.len();
         }
-        done
     }
 
     async fn drain_by_exchange(&self, _: usize) -> usize {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::id::{Fence, OwnerToken, WorkId};
 use crate::order::Order;
+use crate::partition::Served;
 use crate::problem::{Invalid, Problem};
 
 /// The lease that a claim takes when nothing else is said; 10 s to 5 min serve most handlers.
@@ -18,11 +19,12 @@ pub const CLAIM_LIMIT_MAX: u32 = 10_000;
 /// A claim: up to `limit` messages for one owner, each under a lease.
 ///
 /// Every claim draws its own [`Fence`], which each settlement must bring back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     lease: Lease,
     limit: u32,
     order: Order,
+    served: Option<Served>,
 }
 
 impl Claim {
@@ -37,13 +39,27 @@ impl Claim {
         }
         Invalid::unless_empty(problems)?;
         let lease = lease.unwrap_or_else(|()| unreachable!("a refused lease was reported above"));
-        Ok(Self { lease, limit, order: Order::default() })
+        Ok(Self { lease, limit, order: Order::default(), served: None })
     }
 
     /// Asks for another order than that by key, in which a dead message blocks its key.
     #[must_use]
     pub fn in_order(self, order: Order) -> Self {
         Self { order, ..self }
+    }
+
+    /// Of the messages with a key only those of the partitions that the caller serves; none asks for all.
+    ///
+    /// It says who should take what, and guards nothing: a store that knows no partitions brings everything. In sequence, where
+    /// all messages have one key, it changes nothing.
+    #[must_use]
+    pub fn serving(self, served: Option<Served>) -> Self {
+        Self { served, ..self }
+    }
+
+    /// The partitions to claim from; none when from all.
+    pub fn served(&self) -> Option<&Served> {
+        self.served.as_ref().filter(|_| !self.order.in_sequence)
     }
 
     /// In which order messages are handed out.

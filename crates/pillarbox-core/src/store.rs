@@ -28,7 +28,6 @@ use crate::message::{Limits, Message};
 use crate::naming::Naming;
 use crate::order::AfterDead;
 use crate::outbox::{Settled, Verdict};
-use crate::partition::Served;
 use crate::problem::{Invalid, Problem};
 use crate::progress::ProgressStore;
 use crate::retention::{PurgeLimit, Retention};
@@ -71,19 +70,11 @@ pub trait OutboxStore: fmt::Debug + Send + Sync + 'static {
     ///   database's sequence. The answer is sorted by [`WorkId`].
     /// - Messages of one key are handed out in order, as [`order`](crate::order) says: none while another one of its key is
     ///   held, and none past an earlier one. Several of one key in one answer are to be handled one after the other.
+    /// - Of the messages with a key only those of the partitions that the claim [serves](Claim::serving).
     /// - Each claimed message has one attempt more, counted now, so that a message that kills its worker is counted too.
     /// - No message is handed out twice, however many claim at once; a claim never waits for another.
     /// - None ready: an empty answer, not an error.
     async fn claim(&self, claim: Claim) -> Result<Vec<Claimed>, StoreError>;
-
-    /// Like [`claim`](Self::claim), but of the messages with a key only those of the partitions that the caller serves.
-    ///
-    /// It says who should take what, and guards nothing: a store that knows no partitions brings everything. In sequence, where
-    /// all messages have one key, it changes nothing.
-    async fn claim_served(&self, claim: Claim, served: &Served) -> Result<Vec<Claimed>, StoreError> {
-        let _ = served;
-        self.claim(claim).await
-    }
 
     /// Like [`claim`](Self::claim), for callers who need no more than the leases.
     async fn claim_ids(&self, claim: Claim) -> Result<Vec<Held>, StoreError> {
@@ -106,17 +97,6 @@ pub trait OutboxStore: fmt::Debug + Send + Sync + 'static {
     /// Means the same as [`settle`](Self::settle) for the owner of the claim, followed by [`claim`](Self::claim), except
     /// that messages given back by this very call may be missing from its claim.
     async fn exchange(&self, settlements: &[Settlement], claim: Claim) -> Result<Exchanged, StoreError>;
-
-    /// Like [`exchange`](Self::exchange), with the claim of [`claim_served`](Self::claim_served).
-    async fn exchange_served(
-        &self,
-        settlements: &[Settlement],
-        claim: Claim,
-        served: &Served,
-    ) -> Result<Exchanged, StoreError> {
-        let _ = served;
-        self.exchange(settlements, claim).await
-    }
 
     /// Makes leases last for `lease` from the database's now. Guarded and answered like [`settle`](Self::settle).
     async fn renew(&self, owner: OwnerToken, held: &[Held], lease: Duration) -> Result<Vec<Settled>, StoreError>;

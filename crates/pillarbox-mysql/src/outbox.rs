@@ -12,7 +12,7 @@ use pillarbox_core::store::{
     enqueue_answers,
 };
 use pillarbox_core::{
-    AfterDead, InstanceStore, OwnerToken, ProgressStore, Served, Settled, StoreError, StoreId, Verdict, WorkId,
+    AfterDead, InstanceStore, OwnerToken, ProgressStore, Settled, StoreError, StoreId, Verdict, WorkId,
 };
 use serde_json::json;
 use sqlx::mysql::{MySql, MySqlArguments, MySqlRow};
@@ -57,11 +57,9 @@ impl OutboxStore for MysqlStore {
     }
 
     async fn claim(&self, claim: Claim) -> Result<Vec<Claimed>, StoreError> {
-        self.claim_from(claim, None).await
-    }
-
-    async fn claim_served(&self, claim: Claim, served: &Served) -> Result<Vec<Claimed>, StoreError> {
-        self.claim_from(claim, Some(served)).await
+        let next = self.next(&claim);
+        let rows = self.transact(vec![next.statement]).await?;
+        self.read_claim(&rows, &claim)
     }
 
     async fn settle(&self, owner: OwnerToken, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
@@ -78,16 +76,20 @@ impl OutboxStore for MysqlStore {
     }
 
     async fn exchange(&self, settlements: &[Settlement], claim: Claim) -> Result<Exchanged, StoreError> {
-        self.exchange_from(settlements, claim, None).await
-    }
-
-    async fn exchange_served(
-        &self,
-        settlements: &[Settlement],
-        claim: Claim,
-        served: &Served,
-    ) -> Result<Exchanged, StoreError> {
-        self.exchange_from(settlements, claim, Some(served)).await
+        let plan = GuardPlan::new(settlements, |settlement| settlement.held)?;
+        let next = self.next(&claim);
+        let owner = claim.owner();
+        let rows = match acks(&plan) {
+            Some(held) => {
+                let mut statements = self.ack_statements(owner, &held);
+                statements.push(next.statement);
+                self.transact(packed(statements, self.script_bytes_max())).await?
+            }
+            None => self.settle_bound(owner, &plan, Some(next)).await?,
+        };
+        let claimed = self.read_claim(&rows, &claim)?;
+        self.inner.floor.given_back(plan.given_back());
+        Ok(Exchanged { settled: plan.answers(applied(&rows)?), claimed })
     }
 
     async fn renew(&self, owner: OwnerToken, held: &[Held], lease: Duration) -> Result<Vec<Settled>, StoreError> {
@@ -162,34 +164,6 @@ impl MysqlStore {
         Ok(u64::try_from(purged).unwrap_or(0))
     }
 
-    async fn claim_from(&self, claim: Claim, served: Option<&Served>) -> Result<Vec<Claimed>, StoreError> {
-        let next = self.next(claim, served);
-        let rows = self.transact(vec![next.statement]).await?;
-        self.read_claim(&rows, &claim)
-    }
-
-    async fn exchange_from(
-        &self,
-        settlements: &[Settlement],
-        claim: Claim,
-        served: Option<&Served>,
-    ) -> Result<Exchanged, StoreError> {
-        let plan = GuardPlan::new(settlements, |settlement| settlement.held)?;
-        let next = self.next(claim, served);
-        let owner = claim.owner();
-        let rows = match acks(&plan) {
-            Some(held) => {
-                let mut statements = self.ack_statements(owner, &held);
-                statements.push(next.statement);
-                self.transact(packed(statements, self.script_bytes_max())).await?
-            }
-            None => self.settle_bound(owner, &plan, Some(next)).await?,
-        };
-        let claimed = self.read_claim(&rows, &claim)?;
-        self.inner.floor.given_back(plan.given_back());
-        Ok(Exchanged { settled: plan.answers(applied(&rows)?), claimed })
-    }
-
     /// Applies verdicts through a connection that is inside a transaction, in as many round trips as outside of one.
     ///
     /// Refused when the server has ended the transaction behind our back: the verdicts would stand alone (H9).
@@ -232,7 +206,7 @@ impl MysqlStore {
 
     /// Claims through a connection that is known to be inside a transaction. Leaves the floor alone: the claim may be undone.
     pub(crate) async fn claim_on(&self, tx: &mut MySqlConnection, claim: &Claim) -> Result<Vec<Claimed>, StoreError> {
-        let script = AssertSqlSafe(self.claim_statement(claim, 0, None));
+        let script = AssertSqlSafe(self.claim_statement(claim, 0));
         let rows = sqlx::raw_sql(script).fetch_all(tx).await.map_err(store_error)?;
         Ok(self.claimed_in(&rows)?.0)
     }
@@ -246,22 +220,22 @@ impl MysqlStore {
         packed(statements.collect(), self.script_bytes_max())
     }
 
-    /// A claim from these partitions.
-    fn next(&self, claim: Claim, served: Option<&Served>) -> Next {
-        self.inner.floor.serve(served);
+    /// A claim from where the floor says.
+    fn next(&self, claim: &Claim) -> Next {
+        self.inner.floor.serve(claim.served());
         let floor = self.inner.floor.start(Instant::now(), self.inner.options.rescan_interval);
         Next {
             fence: claim.lease().fence().as_i64(),
             lease: duration_micros(claim.lease().duration()),
             limit: claim.limit(),
             floor,
-            order: self.order_bits(&claim),
-            served: served.map(|served| served.as_bytes().to_vec()),
-            statement: self.claim_statement(&claim, floor, served),
+            order: self.order_bits(claim),
+            served: claim.served().map(|served| served.as_bytes().to_vec()),
+            statement: self.claim_statement(claim, floor),
         }
     }
 
-    fn claim_statement(&self, claim: &Claim, floor: i64, served: Option<&Served>) -> String {
+    fn claim_statement(&self, claim: &Claim, floor: i64) -> String {
         let sql = with_owner(&self.inner.sql.claim, claim.owner());
         let sql = with_number(&sql, "0 /*fence*/", claim.lease().fence().as_i64());
         let sql = with_number(&sql, "0 /*lease*/", duration_micros(claim.lease().duration()));
@@ -269,7 +243,7 @@ impl MysqlStore {
         let sql = with_number(&sql, "0 /*floor*/", floor);
         let sql = with_number(&sql, "0 /*lost_leases_max*/", self.lost_leases_max());
         let sql = with_number(&sql, "0 /*order*/", self.order_bits(claim));
-        match served {
+        match claim.served() {
             Some(served) => with_literal(&sql, "NULL /*served*/", &binary(served.as_bytes())),
             None => sql,
         }

@@ -209,6 +209,29 @@ BEGIN
     SELECT id, message_id, leased FROM ready UNION ALL SELECT id, message_id, leased FROM waiting;
 END $$;
 
+-- Moves messages that waited, at the addresses $1 and locked by the caller, over from the shelf, for owner $2 with fence $3 for
+-- $4 microseconds from $5 on. Called by claims, under their settings.
+CREATE OR REPLACE FUNCTION pillarbox.outbox_wake(tid[], uuid, bigint, bigint, timestamptz)
+RETURNS SETOF pillarbox.outbox LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN QUERY
+    WITH woken AS (
+        DELETE FROM pillarbox.outbox_shelf WHERE ctid = ANY ($1) RETURNING *
+    )
+    INSERT INTO pillarbox.outbox (
+        id, message_id, topic, payload, created_at, attempts, lost_lease_count, priority, due_at, expires_at,
+        occurred_at, message_type, aggregate_type, aggregate_id, tenant_id, message_key, key_hash,
+        correlation_id, causation_id, content_type, headers, last_error, owner_token, fence, locked_until)
+    SELECT
+        id, message_id, topic, payload, created_at, least(attempts, 2147483646) + 1, lost_lease_count, priority,
+        due_at, expires_at, occurred_at, message_type, aggregate_type, aggregate_id, tenant_id, message_key, key_hash,
+        correlation_id, causation_id, content_type, headers, last_error, $2, $3,
+        $5 + $4 * interval '1 microsecond'
+    FROM woken
+    ON CONFLICT (message_id) DO NOTHING
+    RETURNING *;
+END $$;
+
 -- Claims up to $4 messages for owner $1 with fence $2 for $3 microseconds: waiting ones whose time has come, moved over
 -- from the shelf, then the lowest ready ones above the floor $5. The rows are addressed by ctid = ANY(ARRAY(...)): the
 -- limit holds and the update stays HOT. Leases that ran out count as lost, up to $6 of them; more is left to the reaper.
@@ -221,6 +244,7 @@ END $$;
 -- earlier one that waits or is dead. A later one can be held when an earlier one was committed late, or was replayed.
 -- Rows are locked first and looked at then, key by key, in a snapshot of its own: what another claim was faster with is seen
 -- there. Keys of which something must stay behind are left out of the scan when it goes on, which it does a few times.
+-- Whether the shelf has anything that could stand in the way of a key is asked in that snapshot too, and once for all keys.
 CREATE OR REPLACE FUNCTION pillarbox.outbox_claim(uuid, bigint, bigint, bigint, bigint, integer, integer, bytea)
 RETURNS SETOF pillarbox.outbox LANGUAGE plpgsql
     SET enable_seqscan = off
@@ -257,9 +281,8 @@ BEGIN
         WHERE shelf.state = 'pending' AND shelf.wake_at <= moment
         ORDER BY shelf.wake_at LIMIT 1)
     THEN
-        RETURN QUERY
-        WITH due AS MATERIALIZED (
-            SELECT shelf.ctid AS tid FROM pillarbox.outbox_shelf AS shelf
+        tids := ARRAY(
+            SELECT shelf.ctid FROM pillarbox.outbox_shelf AS shelf
             WHERE shelf.state = 'pending' AND shelf.wake_at <= moment AND shelf.due_at <= moment
               AND (shelf.expires_at IS NULL OR shelf.expires_at > moment)
               AND (shelf.message_key IS NULL OR (
@@ -275,23 +298,8 @@ BEGIN
                       AND CASE earlier.state WHEN 'dead' THEN dead_holds ELSE earlier.settled_by IS NOT NULL END)))
             ORDER BY shelf.wake_at, shelf.id
             LIMIT $4
-            FOR UPDATE SKIP LOCKED
-        ),
-        woken AS (
-            DELETE FROM pillarbox.outbox_shelf WHERE ctid = ANY (ARRAY(SELECT tid FROM due)) RETURNING *
-        )
-        INSERT INTO pillarbox.outbox (
-            id, message_id, topic, payload, created_at, attempts, lost_lease_count, priority, due_at, expires_at,
-            occurred_at, message_type, aggregate_type, aggregate_id, tenant_id, message_key, key_hash,
-            correlation_id, causation_id, content_type, headers, last_error, owner_token, fence, locked_until)
-        SELECT
-            id, message_id, topic, payload, created_at, least(attempts, 2147483646) + 1, lost_lease_count, priority,
-            due_at, expires_at, occurred_at, message_type, aggregate_type, aggregate_id, tenant_id, message_key, key_hash,
-            correlation_id, causation_id, content_type, headers, last_error, $1, $2,
-            moment + $3 * interval '1 microsecond'
-        FROM woken
-        ON CONFLICT (message_id) DO NOTHING
-        RETURNING *;
+            FOR UPDATE SKIP LOCKED);
+        RETURN QUERY SELECT * FROM pillarbox.outbox_wake(tids, $1, $2, $3, moment);
         GET DIAGNOSTICS woken_count = ROW_COUNT;
     END IF;
     room := $4 - woken_count;
@@ -319,14 +327,16 @@ BEGIN
             FROM pillarbox.outbox AS lane
             WHERE lane.ctid = ANY (taken) AND lane.message_key IS NOT NULL
             GROUP BY lane.message_key) AS run
-        WHERE run.taken_count <> (
-                SELECT count(*) FROM pillarbox.outbox AS lane WHERE lane.message_key = run.key AND lane.id <= run.last)
-           OR EXISTS (
-                SELECT FROM (
-                    SELECT lane.locked_until FROM pillarbox.outbox AS lane
-                    WHERE lane.message_key = run.key AND lane.id > run.last ORDER BY lane.id LIMIT 4) AS later
-                WHERE later.locked_until > moment)
-           OR EXISTS (
+        WHERE (
+                SELECT count(*) FILTER (WHERE near.id <= run.last) <> run.taken_count
+                    OR count(*) FILTER (WHERE near.id > run.last AND near.locked_until > moment) > 0
+                FROM (
+                    SELECT lane.id, lane.locked_until FROM pillarbox.outbox AS lane
+                    WHERE lane.message_key = run.key ORDER BY lane.id LIMIT run.taken_count + 4) AS near)
+           OR (SELECT EXISTS (
+                SELECT FROM pillarbox.outbox_shelf AS any_key
+                WHERE any_key.message_key IS NOT NULL AND any_key.state <> 'done'))
+          AND EXISTS (
                 SELECT FROM pillarbox.outbox_shelf AS earlier
                 WHERE earlier.message_key = run.key AND earlier.id < run.last AND earlier.state <> 'done'
                   AND CASE earlier.state WHEN 'dead' THEN dead_holds ELSE earlier.settled_by IS NOT NULL END);
@@ -403,32 +413,16 @@ BEGIN
         WHERE shelf.state = 'pending' AND shelf.wake_at <= moment
         ORDER BY shelf.wake_at LIMIT 1)
     THEN
-        RETURN QUERY
-        WITH due AS MATERIALIZED (
-            SELECT shelf.ctid AS tid FROM pillarbox.outbox_shelf AS shelf
+        tids := ARRAY(
+            SELECT shelf.ctid FROM pillarbox.outbox_shelf AS shelf
             WHERE shelf.state = 'pending' AND shelf.wake_at <= moment AND shelf.due_at <= moment
               AND (shelf.expires_at IS NULL OR shelf.expires_at > moment)
               AND (held_back IS NULL OR shelf.id <= held_back)
               AND NOT EXISTS (SELECT FROM pillarbox.outbox AS live WHERE live.id < shelf.id)
             ORDER BY shelf.wake_at, shelf.id
             LIMIT $4
-            FOR UPDATE SKIP LOCKED
-        ),
-        woken AS (
-            DELETE FROM pillarbox.outbox_shelf WHERE ctid = ANY (ARRAY(SELECT tid FROM due)) RETURNING *
-        )
-        INSERT INTO pillarbox.outbox (
-            id, message_id, topic, payload, created_at, attempts, lost_lease_count, priority, due_at, expires_at,
-            occurred_at, message_type, aggregate_type, aggregate_id, tenant_id, message_key, key_hash,
-            correlation_id, causation_id, content_type, headers, last_error, owner_token, fence, locked_until)
-        SELECT
-            id, message_id, topic, payload, created_at, least(attempts, 2147483646) + 1, lost_lease_count, priority,
-            due_at, expires_at, occurred_at, message_type, aggregate_type, aggregate_id, tenant_id, message_key, key_hash,
-            correlation_id, causation_id, content_type, headers, last_error, $1, $2,
-            moment + $3 * interval '1 microsecond'
-        FROM woken
-        ON CONFLICT (message_id) DO NOTHING
-        RETURNING *;
+            FOR UPDATE SKIP LOCKED);
+        RETURN QUERY SELECT * FROM pillarbox.outbox_wake(tids, $1, $2, $3, moment);
         GET DIAGNOSTICS woken_count = ROW_COUNT;
     END IF;
     IF woken_count > 0 THEN

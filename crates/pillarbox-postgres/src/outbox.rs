@@ -13,7 +13,7 @@ use pillarbox_core::store::{
     Claimed, Enqueue, Enqueued, Exchanged, GuardPlan, OutboxStore, Reap, Reaped, Settlement, StoreOptions,
 };
 use pillarbox_core::{
-    AfterDead, InstanceStore, Order, OwnerToken, ProgressStore, Served, StoreError, StoreId, Wakeups, WorkId,
+    AfterDead, InstanceStore, Order, OwnerToken, ProgressStore, StoreError, StoreId, Wakeups, WorkId,
 };
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
@@ -46,11 +46,9 @@ impl OutboxStore for PostgresStore {
     }
 
     async fn claim(&self, claim: Claim) -> Result<Vec<Claimed>, StoreError> {
-        self.claim_from(claim, None).await
-    }
-
-    async fn claim_served(&self, claim: Claim, served: &Served) -> Result<Vec<Claimed>, StoreError> {
-        self.claim_from(claim, Some(served)).await
+        let start = self.start(&claim);
+        let rows = self.fetch(&self.sql().claim, |query| self.bind_plain_claim(query, &claim, start)).await?;
+        self.read_claimed(&rows, &claim)
     }
 
     async fn settle(&self, owner: OwnerToken, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
@@ -65,16 +63,24 @@ impl OutboxStore for PostgresStore {
     }
 
     async fn exchange(&self, settlements: &[Settlement], claim: Claim) -> Result<Exchanged, StoreError> {
-        self.exchange_from(settlements, claim, None).await
-    }
-
-    async fn exchange_served(
-        &self,
-        settlements: &[Settlement],
-        claim: Claim,
-        served: &Served,
-    ) -> Result<Exchanged, StoreError> {
-        self.exchange_from(settlements, claim, Some(served)).await
+        let plan = GuardPlan::new(settlements, |settlement| settlement.held)?;
+        if plan.is_empty() {
+            return Ok(Exchanged { settled: Vec::new(), claimed: self.claim(claim).await? });
+        }
+        let start = self.start(&claim);
+        let columns = Verdicts::of(plan.rows());
+        let (retention, order) = (retention_code(self.settings().retention), order_code(claim.order()));
+        let rows = self
+            .fetch(&self.sql().exchange, |query| {
+                columns.bind(self.bind_claim(query, &claim, start)).bind(retention).bind(order).bind(served(&claim))
+            })
+            .await?;
+        let Some((first, claimed)) = rows.split_first() else {
+            return Err(StoreError::unavailable("the database gave an answer without its first row"));
+        };
+        let claimed = self.read_claimed(claimed, &claim)?;
+        self.floor().given_back(plan.given_back());
+        Ok(Exchanged { settled: answers(&plan, row::settled(first)?), claimed })
     }
 
     async fn renew(&self, owner: OwnerToken, held: &[Held], lease: Duration) -> Result<Vec<Settled>, StoreError> {
@@ -152,41 +158,9 @@ impl OutboxStore for PostgresStore {
 }
 
 impl PostgresStore {
-    async fn claim_from(&self, claim: Claim, served: Option<&Served>) -> Result<Vec<Claimed>, StoreError> {
-        let start = self.start(served);
-        let rows = self.fetch(&self.sql().claim, |query| self.bind_plain_claim(query, claim, start, served)).await?;
-        self.read_claimed(&rows, claim)
-    }
-
-    async fn exchange_from(
-        &self,
-        settlements: &[Settlement],
-        claim: Claim,
-        served: Option<&Served>,
-    ) -> Result<Exchanged, StoreError> {
-        let plan = GuardPlan::new(settlements, |settlement| settlement.held)?;
-        if plan.is_empty() {
-            return Ok(Exchanged { settled: Vec::new(), claimed: self.claim_from(claim, served).await? });
-        }
-        let start = self.start(served);
-        let columns = Verdicts::of(plan.rows());
-        let (retention, order) = (retention_code(self.settings().retention), order_code(claim.order()));
-        let rows = self
-            .fetch(&self.sql().exchange, |query| {
-                columns.bind(self.bind_claim(query, claim, start)).bind(retention).bind(order).bind(bytes(served))
-            })
-            .await?;
-        let Some((first, claimed)) = rows.split_first() else {
-            return Err(StoreError::unavailable("the database gave an answer without its first row"));
-        };
-        let claimed = self.read_claimed(claimed, claim)?;
-        self.floor().given_back(plan.given_back());
-        Ok(Exchanged { settled: answers(&plan, row::settled(first)?), claimed })
-    }
-
-    /// The row above which a claim from these partitions starts.
-    fn start(&self, served: Option<&Served>) -> i64 {
-        self.floor().serve(served);
+    /// The row above which a claim starts.
+    fn start(&self, claim: &Claim) -> i64 {
+        self.floor().serve(claim.served());
         self.floor().start(Instant::now(), self.settings().rescan_interval)
     }
 
@@ -219,23 +193,22 @@ impl PostgresStore {
     }
 
     /// Claims through a connection that is inside a transaction. Leaves the floor alone: the claim may be undone.
-    pub(crate) async fn claim_on(&self, tx: &mut PgConnection, claim: Claim) -> Result<Vec<Claimed>, StoreError> {
-        let rows =
-            self.query(&self.sql().claim, |query| self.bind_plain_claim(query, claim, 0, None)).fetch_all(tx).await;
+    pub(crate) async fn claim_on(&self, tx: &mut PgConnection, claim: &Claim) -> Result<Vec<Claimed>, StoreError> {
+        let rows = self.query(&self.sql().claim, |query| self.bind_plain_claim(query, claim, 0)).fetch_all(tx).await;
         let rows = rows.map_err(store_error);
         self.notice_if_foreign(&rows);
         sorted_claimed(&rows?, claim)
     }
 
-    fn bind_plain_claim(&self, query: PgQuery, claim: Claim, start: i64, served: Option<&Served>) -> PgQuery {
-        self.bind_claim(query, claim, start).bind(order_code(claim.order())).bind(bytes(served))
+    fn bind_plain_claim(&self, query: PgQuery, claim: &Claim, start: i64) -> PgQuery {
+        self.bind_claim(query, claim, start).bind(order_code(claim.order())).bind(served(claim))
     }
 
     fn bind_settle(&self, query: PgQuery, columns: &Verdicts<'_>, owner: OwnerToken) -> PgQuery {
         columns.bind(query).bind(owner.as_uuid()).bind(retention_code(self.settings().retention))
     }
 
-    fn bind_claim(&self, query: PgQuery, claim: Claim, start: i64) -> PgQuery {
+    fn bind_claim(&self, query: PgQuery, claim: &Claim, start: i64) -> PgQuery {
         query
             .bind(claim.owner().as_uuid())
             .bind(claim.lease().fence().as_i64())
@@ -245,7 +218,7 @@ impl PostgresStore {
             .bind(counter(self.settings().lost_leases_max))
     }
 
-    fn read_claimed(&self, rows: &[PgRow], claim: Claim) -> Result<Vec<Claimed>, StoreError> {
+    fn read_claimed(&self, rows: &[PgRow], claim: &Claim) -> Result<Vec<Claimed>, StoreError> {
         let claimed = sorted_claimed(rows, claim)?;
         let full = claimed.len() >= claim.limit() as usize;
         let highest = claimed.last().map(|last| last.held.work_id);
@@ -254,7 +227,7 @@ impl PostgresStore {
     }
 }
 
-fn sorted_claimed(rows: &[PgRow], claim: Claim) -> Result<Vec<Claimed>, StoreError> {
+fn sorted_claimed(rows: &[PgRow], claim: &Claim) -> Result<Vec<Claimed>, StoreError> {
     let fence = claim.lease().fence();
     let mut claimed = rows.iter().map(|row| row::claimed(row, fence)).collect::<Result<Vec<_>, _>>()?;
     claimed.sort_unstable_by_key(|claimed| claimed.held.work_id);
@@ -342,6 +315,6 @@ fn counter(value: u32) -> i32 {
     i32::try_from(value).unwrap_or(i32::MAX)
 }
 
-fn bytes(served: Option<&Served>) -> Option<Vec<u8>> {
-    served.map(|served| served.as_bytes().to_vec())
+fn served(claim: &Claim) -> Option<Vec<u8>> {
+    claim.served().map(|served| served.as_bytes().to_vec())
 }

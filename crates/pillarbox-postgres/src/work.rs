@@ -24,7 +24,7 @@ impl WorkTransaction<PostgresStore> for PostgresTransaction {
         store: &'a PostgresStore,
         claim: Claim,
     ) -> BoxFuture<'a, Result<Vec<Claimed>, StoreError>> {
-        Box::pin(async move { self.run(async |tx: &mut PgConnection| store.claim_on(tx, claim).await).await })
+        Box::pin(async move { self.run(async |tx: &mut PgConnection| store.claim_on(tx, &claim).await).await })
     }
 
     fn may_claim(&mut self) -> BoxFuture<'_, Result<(), StoreError>> {

@@ -44,11 +44,13 @@ impl OutboxStore for SqliteStore {
     }
 
     async fn claim(&self, claim: Claim) -> Result<Vec<Claimed>, StoreError> {
-        self.claim_from(claim, None).await
-    }
-
-    async fn claim_served(&self, claim: Claim, served: &Served) -> Result<Vec<Claimed>, StoreError> {
-        self.claim_from(claim, Some(served)).await
+        let look = sqlx::query(self.inner.sql.claim_look.clone()).bind(self.inner.options.lost_leases_max);
+        let look = look.bind(claim.order().after_dead.holds_back()).bind(claim.served().map(Served::as_bytes));
+        let found = look.fetch_one(self.pool()).await.map_err(store_error)?;
+        if !row::get::<bool>(&found, 0)? {
+            return Ok(Vec::new());
+        }
+        self.write_at_now(move |inner, tx, now| Box::pin(claim_within(inner, tx, now, claim))).await
     }
 
     async fn settle(&self, owner: OwnerToken, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
@@ -62,16 +64,20 @@ impl OutboxStore for SqliteStore {
     }
 
     async fn exchange(&self, settlements: &[Settlement], claim: Claim) -> Result<Exchanged, StoreError> {
-        self.exchange_from(settlements, claim, None).await
-    }
-
-    async fn exchange_served(
-        &self,
-        settlements: &[Settlement],
-        claim: Claim,
-        served: &Served,
-    ) -> Result<Exchanged, StoreError> {
-        self.exchange_from(settlements, claim, Some(served)).await
+        let plan = GuardPlan::new(settlements, |settlement| settlement.held)?;
+        if plan.is_empty() {
+            return Ok(Exchanged { settled: Vec::new(), claimed: self.claim(claim).await? });
+        }
+        let sorted = Sorted::new(claim.owner(), &plan, self.inner.options.retention);
+        let (applied, claimed) = self
+            .write_at_now(move |inner, tx, now| {
+                Box::pin(async move {
+                    let applied = sorted.apply(inner, tx, now).await?;
+                    Ok((applied, claim_within(inner, tx, now, claim).await?))
+                })
+            })
+            .await?;
+        Ok(Exchanged { settled: plan.answers(applied), claimed })
     }
 
     async fn renew(&self, owner: OwnerToken, held: &[Held], lease: Duration) -> Result<Vec<Settled>, StoreError> {
@@ -152,41 +158,6 @@ impl OutboxStore for SqliteStore {
 }
 
 impl SqliteStore {
-    async fn claim_from(&self, claim: Claim, served: Option<&Served>) -> Result<Vec<Claimed>, StoreError> {
-        let order = claim.order();
-        let served = served.filter(|_| !order.in_sequence).cloned();
-        let look = sqlx::query(self.inner.sql.claim_look.clone()).bind(self.inner.options.lost_leases_max);
-        let look = look.bind(order.after_dead.holds_back()).bind(served.as_ref().map(Served::as_bytes));
-        let found = look.fetch_one(self.pool()).await.map_err(store_error)?;
-        if !row::get::<bool>(&found, 0)? {
-            return Ok(Vec::new());
-        }
-        self.write_at_now(move |inner, tx, now| Box::pin(claim_within(inner, tx, now, claim, served))).await
-    }
-
-    async fn exchange_from(
-        &self,
-        settlements: &[Settlement],
-        claim: Claim,
-        served: Option<&Served>,
-    ) -> Result<Exchanged, StoreError> {
-        let plan = GuardPlan::new(settlements, |settlement| settlement.held)?;
-        if plan.is_empty() {
-            return Ok(Exchanged { settled: Vec::new(), claimed: self.claim_from(claim, served).await? });
-        }
-        let sorted = Sorted::new(claim.owner(), &plan, self.inner.options.retention);
-        let served = served.cloned();
-        let (applied, claimed) = self
-            .write_at_now(move |inner, tx, now| {
-                Box::pin(async move {
-                    let applied = sorted.apply(inner, tx, now).await?;
-                    Ok((applied, claim_within(inner, tx, now, claim, served).await?))
-                })
-            })
-            .await?;
-        Ok(Exchanged { settled: plan.answers(applied), claimed })
-    }
-
     /// Applies verdicts through a connection that is inside a transaction.
     pub(crate) async fn settle_on(
         &self,
@@ -220,7 +191,6 @@ pub(crate) async fn claim_within(
     tx: &mut SqliteConnection,
     now: i64,
     claim: Claim,
-    served: Option<Served>,
 ) -> Result<Vec<Claimed>, StoreError> {
     let fence = claim.lease().fence();
     let take = |sql: &SqlStr, limit: u32| {
@@ -234,7 +204,7 @@ pub(crate) async fn claim_within(
             .bind(claim.order().after_dead.holds_back());
         match claim.order().in_sequence {
             true => query,
-            false => query.bind(served.as_ref().map(|served| served.as_bytes().to_vec())),
+            false => query.bind(claim.served().map(|served| served.as_bytes().to_vec())),
         }
     };
     let (waiting, live) = match claim.order().in_sequence {

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use pillarbox_core::lease::Claim;
-use pillarbox_core::store::{Claimed, Exchanged};
+use pillarbox_core::store::Exchanged;
 use pillarbox_core::{Invalid, Message, Served, StoreError, key_hash};
 
 use crate::clock::{Tick, dice};
 use crate::config::UnknownTopics;
 use crate::dispatcher::Engine;
 use crate::queue::Path;
-use crate::schedule::{Situation, Step};
+use crate::schedule::{Found, Situation, Step};
 use crate::settler::Batch;
 use crate::telemetry::TARGET;
 use crate::turns::Turn;
@@ -41,7 +41,7 @@ impl Engine {
         let mut call = CallGuard::new(self, reserved, Batch::default());
         let claim = self.claim_of(reserved)?;
         let leased_at = self.clock.now();
-        let claimed = self.claim(claim).await?;
+        let claimed = self.store.claim(claim).await?;
         let count = claimed.len();
         self.take_in(claimed, leased_at, call.take_room());
         Ok(count)
@@ -53,14 +53,14 @@ impl Engine {
             let batch = self.verdicts.take();
             let mut call = CallGuard::new(self, 0, batch);
             let answers = self.store.settle(self.owner, &call.batch.settlements).await?;
-            self.applied(call.take_batch(), &answers);
+            self.applied_alone(call.take_batch(), &answers);
         }
         Ok(())
     }
 
     fn claim_of(&self, limit: usize) -> Result<Claim, Invalid> {
         let claim = Claim::new(self.owner, self.plan.config.lease, limit_of(limit))?;
-        Ok(claim.in_order(self.plan.config.order))
+        Ok(claim.in_order(self.plan.config.order).serving(self.served()))
     }
 
     fn step(&self, may_claim_at: Tick) -> Step {
@@ -101,9 +101,11 @@ impl Engine {
         let leased_at = self.clock.now();
         match turn.call(self.exchange(&call.batch, reserved)).await {
             Ok(Exchanged { settled, claimed }) => {
-                let (count, batch) = (claimed.len(), call.take_batch());
+                let is_keyed = claimed.iter().all(|claimed| self.is_keyed(claimed));
+                let found = Found { count: claimed.len(), limit: reserved, is_keyed };
+                let batch = call.take_batch();
                 let carried = !batch.is_empty();
-                turn.found(count > 0);
+                turn.found(found.count > 0);
                 self.applied(batch, &settled);
                 self.take_in(claimed, leased_at, call.take_room());
                 let (now, was_out) = (self.clock.now(), self.schedule().is_out());
@@ -112,7 +114,7 @@ impl Engine {
                     if carried {
                         schedule.settled(now, now.since(leased_at));
                     }
-                    schedule.claimed(now, number, count, reserved, dice());
+                    schedule.claimed(now, number, found, dice());
                 }
                 self.call_succeeded(was_out);
             }
@@ -123,19 +125,9 @@ impl Engine {
     async fn exchange(&self, batch: &Batch, limit: usize) -> Result<Exchanged, StoreError> {
         let claim = self.claim_of(limit)?;
         if batch.is_empty() {
-            return Ok(Exchanged { settled: Vec::new(), claimed: self.claim(claim).await? });
+            return Ok(Exchanged { settled: Vec::new(), claimed: self.store.claim(claim).await? });
         }
-        match self.served() {
-            Some(served) => self.store.exchange_served(&batch.settlements, claim, &served).await,
-            None => self.store.exchange(&batch.settlements, claim).await,
-        }
-    }
-
-    async fn claim(&self, claim: Claim) -> Result<Vec<Claimed>, StoreError> {
-        match self.served() {
-            Some(served) => self.store.claim_served(claim, &served).await,
-            None => self.store.claim(claim).await,
-        }
+        self.store.exchange(&batch.settlements, claim).await
     }
 
     /// The partitions to claim from; none when from all. Whoever leaves topics to others, may find its own at theirs.
@@ -162,7 +154,7 @@ impl Engine {
         let answers = turn.call(self.store.settle(self.owner, &call.batch.settlements)).await;
         match answers {
             Ok(answers) => {
-                self.applied(call.take_batch(), &answers);
+                self.applied_alone(call.take_batch(), &answers);
                 let (now, was_out) = (self.clock.now(), self.schedule().is_out());
                 self.schedule().settled(now, now.since(began));
                 self.call_succeeded(was_out);

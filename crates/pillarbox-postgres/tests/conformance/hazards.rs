@@ -60,12 +60,12 @@ fn leases_are_hot_updates_and_no_plan_scans_a_table() {
         for chunk in messages(5000).chunks(1000) {
             store.enqueue(Enqueue::pending(chunk)).await.unwrap();
         }
-        let claimed = store.claim(owned).await.unwrap();
+        let claimed = store.claim(owned.clone()).await.unwrap();
         let settlements: Vec<_> = claimed.iter().map(|claimed| Settlement::ack(claimed.held)).collect();
         store.settle(owned.owner(), &settlements).await.unwrap();
-        let claimed = store.claim(owned).await.unwrap();
+        let claimed = store.claim(owned.clone()).await.unwrap();
         let settlements: Vec<_> = claimed.iter().map(|claimed| Settlement::ack(claimed.held)).collect();
-        assert_eq!(store.exchange(&settlements, owned).await.unwrap().claimed.len(), 500);
+        assert_eq!(store.exchange(&settlements, owned.clone()).await.unwrap().claimed.len(), 500);
         let after = table_statistics(&single, &schema).await;
         assert_eq!(after.scans, before.scans, "a plan scans a whole table");
         assert_eq!(after.updates - before.updates, 1500);
@@ -317,7 +317,7 @@ fn a_role_with_the_four_rights_is_enough() {
         let store = PostgresStore::with_pool(pool, options).await.unwrap();
         store.enqueue(Enqueue::pending(&messages(3))).await.unwrap();
         let owned = claim(2);
-        let held: Vec<_> = store.claim(owned).await.unwrap().iter().map(|claimed| claimed.held).collect();
+        let held: Vec<_> = store.claim(owned.clone()).await.unwrap().iter().map(|claimed| claimed.held).collect();
         store.renew(owned.owner(), &held, HOUR).await.unwrap();
         let next = Claim::new(owned.owner(), HOUR, 1).unwrap();
         let settled = store.exchange(&[Settlement::ack(held[0]), Settlement::ack(held[1])], next).await.unwrap();

@@ -78,7 +78,7 @@ fn a_foreign_row_under_a_known_id_is_never_stuck() {
                     .await;
             }
             let owned = claim(10);
-            let claimed = store.claim(owned).await.unwrap();
+            let claimed = store.claim(owned.clone()).await.unwrap();
             assert_eq!(claimed.len(), 4);
             let settlements: Vec<_> = claimed
                 .iter()

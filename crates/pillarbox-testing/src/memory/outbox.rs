@@ -10,7 +10,7 @@ use pillarbox_core::outbox::{REASON_EXPIRED, REASON_LEASES_LOST};
 use pillarbox_core::retention::Retention;
 use pillarbox_core::retry::RetryPolicy;
 use pillarbox_core::store::{Claimed, Enqueue, Enqueued, Placement, Reap, Reaped, Settlement};
-use pillarbox_core::{AfterDead, AttemptEnd, MessageId, OwnerToken, Served, Verdict, WorkId, decide};
+use pillarbox_core::{AfterDead, AttemptEnd, MessageId, OwnerToken, Verdict, WorkId, decide};
 
 use super::locks::{Holder, Lock, Locks};
 use super::order::Lanes;
@@ -99,15 +99,9 @@ impl Outbox {
         WorkId::from_i64(self.last_id)
     }
 
-    pub(super) fn claim(
-        &mut self,
-        claim: Claim,
-        served: Option<&Served>,
-        lost_leases_max: u32,
-        now: SystemTime,
-    ) -> Vec<Claimed> {
+    pub(super) fn claim(&mut self, claim: &Claim, lost_leases_max: u32, now: SystemTime) -> Vec<Claimed> {
         let limit = claim.limit() as usize;
-        let is_served = |row: &Row| claim.order().in_sequence || row.is_served(served);
+        let is_served = |row: &Row| row.is_served(claim.served());
         let is_free = |row: &Row| is_served(row) && self.locks.holder(row.id).is_none();
         let woken = Lanes::new(&self.rows, claim.order(), now).woken(limit, is_free);
         let mut claimed = self.lease(woken, claim, now);
@@ -128,7 +122,7 @@ impl Outbox {
         claimed
     }
 
-    fn lease(&mut self, ids: Vec<WorkId>, claim: Claim, now: SystemTime) -> Vec<Claimed> {
+    fn lease(&mut self, ids: Vec<WorkId>, claim: &Claim, now: SystemTime) -> Vec<Claimed> {
         let mut claimed = Vec::new();
         for id in ids {
             if let Some(row) = self.rows.get_mut(&id) {

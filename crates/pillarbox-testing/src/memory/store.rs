@@ -11,7 +11,7 @@ use pillarbox_core::retention::PurgeLimit;
 use pillarbox_core::schema::{SchemaPolicy, SchemaStatus};
 use pillarbox_core::store::{Claimed, Enqueue, Enqueued, Exchanged, GuardPlan, Reap, Reaped, Settlement, StoreOptions};
 use pillarbox_core::{
-    InstanceStore, OutboxStore, OwnerToken, ProgressStore, SchemaAdmin, Served, Settled, StoreError, StoreId,
+    InstanceStore, OutboxStore, OwnerToken, ProgressStore, SchemaAdmin, Settled, StoreError, StoreId,
 };
 
 use super::database::MemoryDatabase;
@@ -88,25 +88,6 @@ impl MemoryStore {
         until_free(attempt).await
     }
 
-    fn claim_from(&self, claim: Claim, served: Option<&Served>) -> Result<Vec<Claimed>, StoreError> {
-        self.call(|outbox, now| outbox.claim(claim, served, self.options.lost_leases_max, now))
-    }
-
-    async fn exchange_from(
-        &self,
-        settlements: &[Settlement],
-        claim: Claim,
-        served: Option<&Served>,
-    ) -> Result<Exchanged, StoreError> {
-        let plan = GuardPlan::new(settlements, |settlement| settlement.held)?;
-        let held = plan.rows().iter().map(|settlement| &settlement.held);
-        self.call_at(claim.owner(), held, |outbox, now| Exchanged {
-            settled: self.settle_on(outbox, claim.owner(), &plan, now),
-            claimed: outbox.claim(claim, served, self.options.lost_leases_max, now),
-        })
-        .await
-    }
-
     fn settle_on(
         &self,
         outbox: &mut Outbox,
@@ -148,11 +129,7 @@ impl OutboxStore for MemoryStore {
     }
 
     async fn claim(&self, claim: Claim) -> Result<Vec<Claimed>, StoreError> {
-        self.claim_from(claim, None)
-    }
-
-    async fn claim_served(&self, claim: Claim, served: &Served) -> Result<Vec<Claimed>, StoreError> {
-        self.claim_from(claim, Some(served))
+        self.call(|outbox, now| outbox.claim(&claim, self.options.lost_leases_max, now))
     }
 
     async fn settle(&self, owner: OwnerToken, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
@@ -165,16 +142,13 @@ impl OutboxStore for MemoryStore {
     }
 
     async fn exchange(&self, settlements: &[Settlement], claim: Claim) -> Result<Exchanged, StoreError> {
-        self.exchange_from(settlements, claim, None).await
-    }
-
-    async fn exchange_served(
-        &self,
-        settlements: &[Settlement],
-        claim: Claim,
-        served: &Served,
-    ) -> Result<Exchanged, StoreError> {
-        self.exchange_from(settlements, claim, Some(served)).await
+        let plan = GuardPlan::new(settlements, |settlement| settlement.held)?;
+        let held = plan.rows().iter().map(|settlement| &settlement.held);
+        self.call_at(claim.owner(), held, |outbox, now| Exchanged {
+            settled: self.settle_on(outbox, claim.owner(), &plan, now),
+            claimed: outbox.claim(&claim, self.options.lost_leases_max, now),
+        })
+        .await
     }
 
     async fn renew(&self, owner: OwnerToken, held: &[Held], lease: Duration) -> Result<Vec<Settled>, StoreError> {

@@ -26,7 +26,7 @@ impl WorkTransaction<MemoryStore> for MemoryTransaction {
     ) -> BoxFuture<'a, Result<Vec<Claimed>, StoreError>> {
         Box::pin(async move {
             self.require_whole(store)?;
-            self.act(store, |outbox, now| outbox.claim(claim, None, store.options().lost_leases_max, now))
+            self.act(store, |outbox, now| outbox.claim(&claim, store.options().lost_leases_max, now))
         })
     }
 

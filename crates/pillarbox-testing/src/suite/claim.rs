@@ -17,7 +17,7 @@ pub async fn a_claim_hands_out_whole_messages<H: Harness>() {
     let batch = messages(2);
     let rows = enqueue(h.store(), &batch).await;
     let asked = claim_of(OwnerToken::new(), 10);
-    let claimed = h.store().claim(asked).await.expect("a claim succeeds");
+    let claimed = h.store().claim(asked.clone()).await.expect("a claim succeeds");
     assert_eq!(claimed.len(), 2);
     for ((one, message), work_id) in claimed.iter().zip(&batch).zip(rows) {
         assert_eq!(one.held, Held { work_id, fence: asked.lease().fence() });

@@ -14,7 +14,7 @@ pub async fn an_exchange_settles_and_claims<H: Harness>() {
     let first = claim(h.store(), owner, 2).await;
     let acks: Vec<_> = first.iter().map(|one| Settlement::ack(one.held)).collect();
     let asked = claim_of(owner, 10);
-    let exchanged = h.store().exchange(&acks, asked).await.expect("an exchange succeeds");
+    let exchanged = h.store().exchange(&acks, asked.clone()).await.expect("an exchange succeeds");
     assert_eq!(exchanged.settled, [Settled::Applied; 2]);
     assert_eq!(ids_of(&exchanged.claimed), ids(&batch[2..]));
     assert!(exchanged.claimed.iter().all(|one| one.held.fence == asked.lease().fence() && one.attempts == 1));

@@ -115,8 +115,8 @@ impl<'a, H: Harness> InboxWalk<'a, H> {
     async fn claim(&mut self) {
         let owner = self.rng.random_range(0..2);
         let claim = claim_of(self.owners[owner], self.rng.random_range(1..=4));
-        let model = self.model.queue().claim(claim).await.expect("the reference claims");
-        let backend = self.backend.queue().claim(claim).await.expect("the backend claims");
+        let model = self.model.queue().claim(claim.clone()).await.expect("the reference claims");
+        let backend = self.backend.queue().claim(claim.clone()).await.expect("the backend claims");
         let show = |claimed: &[Claimed]| -> Vec<String> { claimed.iter().map(shown).collect() };
         self.history.compare(&format!("claim {} for {owner}", claim.limit()), show(&model), show(&backend));
         let pairs = model.iter().zip(&backend);

@@ -23,7 +23,7 @@ fn serving_the_first() -> Served {
 }
 
 async fn claim_from(store: &impl OutboxStore, owner: OwnerToken, limit: u32, served: &Served) -> Vec<Claimed> {
-    store.claim_served(claim_of(owner, limit), served).await.expect("a claim succeeds")
+    store.claim(claim_of(owner, limit).serving(Some(served.clone()))).await.expect("a claim succeeds")
 }
 
 /// The names of what another owner gets.
@@ -193,7 +193,7 @@ pub async fn an_exchange_takes_from_served_partitions<H: Harness>() {
         enqueue(h.store(), &keyed("a1 b1 -2")).await;
         let settlements: Vec<_> =
             verdict.iter().flat_map(|verdict| held.iter().map(|one| settlement(one, verdict))).collect();
-        let exchange = h.store().exchange_served(&settlements, claim_of(owner, 10), &served);
+        let exchange = h.store().exchange(&settlements, claim_of(owner, 10).serving(Some(served.clone())));
         let mut exchanged = exchange.await.expect("an exchange succeeds");
         assert_eq!(exchanged.settled, vec![Settled::Applied; settlements.len()]);
         assert_eq!(names(&exchanged.claimed), "a1 -2", "{verdict:?}");
@@ -223,8 +223,8 @@ pub async fn a_sequence_knows_no_partitions<H: Harness>() {
     let owner = OwnerToken::new();
     let mut seen = Vec::new();
     for _ in 0..2 {
-        let claim = claim_of(owner, 10).in_order(in_sequence);
-        let claimed = h.store().claim_served(claim, &serving("d")).await.expect("a claim succeeds");
+        let claim = claim_of(owner, 10).in_order(in_sequence).serving(Some(serving("d")));
+        let claimed = h.store().claim(claim).await.expect("a claim succeeds");
         seen.push(names(&claimed));
         settle_all(h.store(), owner, &claimed, &Verdict::Ack).await;
         h.advance(MINUTE).await;

@@ -7,7 +7,6 @@ mod view;
 use std::collections::HashMap;
 
 use pillarbox_core::Served;
-use pillarbox_core::store::Exchanged;
 use rand::RngExt as _;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
@@ -60,27 +59,6 @@ pub(super) struct Walk<'a, H: Harness> {
     handed: Vec<Handed>,
     history: History,
     delay_count: u64,
-}
-
-async fn claim_from(store: &impl OutboxStore, claim: Claim, served: Option<&Served>) -> Vec<Claimed> {
-    let claimed = match served {
-        Some(served) => store.claim_served(claim, served).await,
-        None => store.claim(claim).await,
-    };
-    claimed.expect("a claim succeeds")
-}
-
-async fn exchange_from(
-    store: &impl OutboxStore,
-    settlements: &[Settlement],
-    claim: Claim,
-    served: Option<&Served>,
-) -> Exchanged {
-    let exchanged = match served {
-        Some(served) => store.exchange_served(settlements, claim, served).await,
-        None => store.exchange(settlements, claim).await,
-    };
-    exchanged.expect("an exchange succeeds")
 }
 
 impl<'a, H: Harness> Walk<'a, H> {
@@ -179,16 +157,15 @@ impl<'a, H: Harness> Walk<'a, H> {
 
     async fn claim(&mut self) {
         let owner = self.rng.random_range(0..3);
-        let claim = self.next_claim(owner);
-        let served = self.served();
-        let model = claim_from(&self.model, claim, served.as_ref()).await;
-        let backend = claim_from(&self.backend, claim, served.as_ref()).await;
+        let claim = self.next_claim(owner).serving(self.served());
+        let model = self.model.claim(claim.clone()).await.expect("the reference claims");
+        let backend = self.backend.claim(claim.clone()).await.expect("the backend claims");
         let what = format!(
             "claim {} for owner {owner}, lease {:?}, {:?}, {:?}",
             claim.limit(),
             claim.lease().duration(),
             claim.order(),
-            served.as_ref().map(Served::as_bytes)
+            claim.served().map(Served::as_bytes)
         );
         self.compare(&what, self.claimed(&model, Side::Model), self.claimed(&backend, Side::Backend));
         self.hand_out(owner, &model, &backend);
@@ -208,16 +185,17 @@ impl<'a, H: Harness> Walk<'a, H> {
         let owner = self.rng.random_range(0..3);
         // What the call itself gives back at once may or may not be in its claim: such verdicts are left to settle.
         let asked = self.settlements(owner, false);
-        let claim = self.next_claim(owner);
-        let served = self.served();
-        let model = exchange_from(&self.model, &on(Side::Model, &asked), claim, served.as_ref()).await;
-        let backend = exchange_from(&self.backend, &on(Side::Backend, &asked), claim, served.as_ref()).await;
+        let claim = self.next_claim(owner).serving(self.served());
+        let model =
+            self.model.exchange(&on(Side::Model, &asked), claim.clone()).await.expect("the reference exchanges");
+        let backend =
+            self.backend.exchange(&on(Side::Backend, &asked), claim.clone()).await.expect("the backend exchanges");
         let what = format!(
             "exchange by owner {owner}: {}, claim {} {:?}, {:?}",
             self.verdicts(&asked),
             claim.limit(),
             claim.order(),
-            served.as_ref().map(Served::as_bytes)
+            claim.served().map(Served::as_bytes)
         );
         let seen = (model.settled, self.claimed(&model.claimed, Side::Model));
         self.compare(&what, seen, (backend.settled, self.claimed(&backend.claimed, Side::Backend)));

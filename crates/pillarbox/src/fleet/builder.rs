@@ -29,8 +29,8 @@ use crate::turns::Turns;
 /// A [`RuntimeBuilder`] for a [fleet](Fleet): handlers and settings are said once, for all stores.
 ///
 /// Settings of queues and claims are those of each store; `worker_count` is that of the whole fleet. Polls back off to
-/// `idle_interval` while a store has nothing; leases that ran out are looked for every minute unless set, and done messages
-/// every five.
+/// `idle_interval` while a store has nothing, at once if it had nothing from the start; leases that ran out are looked for
+/// every minute unless set, and done messages every five.
 pub type FleetBuilder = RuntimeBuilder<ManyStores>;
 
 /// What a fleet runs on.

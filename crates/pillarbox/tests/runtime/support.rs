@@ -12,7 +12,7 @@ use pillarbox::schema::SchemaStatus;
 use pillarbox::store::{BoxFuture, Claimed, Enqueued, Exchanged, GuardPlan, Reap, Reaped};
 use pillarbox::{CommitError, Instance, InstanceId, InstanceStore, StoreId, Transactional};
 use pillarbox_core::admin::MessageName;
-use pillarbox_core::{Savepoint, Served, StoreTransaction, Wakeups};
+use pillarbox_core::{Savepoint, StoreTransaction, Wakeups};
 use pillarbox_testing::{MemoryDatabase, MemoryStore, MemoryTransaction};
 use tokio::sync::{Notify, Semaphore, broadcast, mpsc};
 
@@ -223,12 +223,6 @@ impl OutboxStore for Watched {
         self.memory.claim(claim).await
     }
 
-    async fn claim_served(&self, claim: Claim, served: &Served) -> Result<Vec<Claimed>, StoreError> {
-        let _call = self.shared.pace.enter().await;
-        self.pass_claim().await?;
-        self.memory.claim_served(claim, served).await
-    }
-
     async fn settle(&self, owner: OwnerToken, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
         let _call = self.shared.pace.enter().await;
         self.check()?;
@@ -244,19 +238,6 @@ impl OutboxStore for Watched {
         let _call = self.shared.pace.enter().await;
         self.pass_claim().await?;
         let exchanged = self.memory.exchange(settlements, claim).await;
-        self.exchanged(settlements);
-        exchanged
-    }
-
-    async fn exchange_served(
-        &self,
-        settlements: &[Settlement],
-        claim: Claim,
-        served: &Served,
-    ) -> Result<Exchanged, StoreError> {
-        let _call = self.shared.pace.enter().await;
-        self.pass_claim().await?;
-        let exchanged = self.memory.exchange_served(settlements, claim, served).await;
         self.exchanged(settlements);
         exchanged
     }
