@@ -1,11 +1,14 @@
 //! The `pillarbox` command.
 //!
-//! A thin shell: `commands/` has one file per command, `store_args` turns options into a store, `output` writes, `exit`
-//! has the codes.
+//! A thin shell: `commands/` has one file per command, `store_args` turns options into a store, `selection` into a filter,
+//! `change` does what is done to many messages, `progress` shows it, `output` writes, `exit` has the codes.
 
+mod change;
 mod commands;
 mod exit;
 mod output;
+mod progress;
+mod selection;
 mod store_args;
 
 use std::process::ExitCode;
@@ -17,13 +20,23 @@ use exit::{Exit, Failure};
 
 /// The transactional outbox and inbox: look at them, deploy their tables, see them work.
 ///
-/// Exit codes: 0 fine, 1 failed, 2 wrong use, 3 warning, 4 critical.
+/// The database is named by --url or by the variable DATABASE_URL. Addresses and passwords are never shown.
 #[derive(Parser)]
-#[command(name = "pillarbox", version)]
+#[command(name = "pillarbox", version, after_help = EXIT_CODES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
 }
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  fine
+  1  failed: the database cannot be reached, refuses, or has no such message
+  2  wrong use: an option, an address or a value makes no sense
+  3  warning: `status` and `doctor` found something that should be better
+  4  critical: they found dead messages, or something that loses messages
+
+Colours are for terminals, and off when NO_COLOR is set. Every command that prints takes --json.";
 
 fn main() -> ExitCode {
     let ended = match Cli::try_parse() {

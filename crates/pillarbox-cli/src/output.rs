@@ -98,6 +98,18 @@ pub(crate) fn instant(at: SystemTime) -> String {
     format!("{year:04}-{:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z", u8::from(month))
 }
 
+/// An instant to the minute, in UTC; without the day when it is the same as now's.
+pub(crate) fn minute(at: SystemTime, now: SystemTime) -> String {
+    let (at, now) = (instant(at), instant(now));
+    match (at.split_once('T'), now.split_once('T')) {
+        (Some((day, hour)), Some((today, _))) if hour.len() > 5 => {
+            let hour = &hour[..5];
+            if day == today { hour.to_owned() } else { format!("{day} {hour}") }
+        }
+        _ => at,
+    }
+}
+
 /// On which side the words of a column begin.
 #[derive(Clone, Copy)]
 pub(crate) enum Side {
@@ -107,10 +119,16 @@ pub(crate) enum Side {
 
 /// Rows as aligned lines; the first one has the headings.
 pub(crate) fn table<const N: usize>(sides: [Side; N], rows: &[[String; N]]) -> String {
+    table_of([true; N], sides, rows)
+}
+
+/// Like [`table`], with only some of the columns.
+pub(crate) fn table_of<const N: usize>(shown: [bool; N], sides: [Side; N], rows: &[[String; N]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; N] = std::array::from_fn(width);
     let line = |row: &[String; N]| {
-        let cells = row.iter().zip(sides).zip(widths).map(|((cell, side), width)| match side {
+        let cells = row.iter().zip(shown).zip(sides).zip(widths).filter(|(((_, is_shown), _), _)| *is_shown);
+        let cells = cells.map(|(((cell, _), side), width)| match side {
             Side::Left => format!("{cell:<width$}"),
             Side::Right => format!("{cell:>width$}"),
         });

@@ -1,13 +1,15 @@
 //! Which store a command is about.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
 use pillarbox::inbox::InboxOptions;
 use pillarbox::naming::Naming;
+use pillarbox::retention::Retention;
 use pillarbox::schema::{SchemaPolicy, SchemaStatus};
 use pillarbox::store::StoreOptions;
-use pillarbox::{AnyInbox, Backend, OutboxAdmin, Store, StoreError, StoreId};
+use pillarbox::{AnyInbox, Backend, OutboxAdmin, OutboxStore, Store, StoreError, StoreId};
 
 use crate::exit::Failure;
 
@@ -37,6 +39,7 @@ pub(crate) struct Opened {
 /// One of the two queues of a store: what an operator can do about it, and its name.
 pub(crate) struct Queue {
     pub(crate) id: StoreId,
+    pub(crate) store: Arc<dyn OutboxStore>,
     pub(crate) admin: Arc<dyn OutboxAdmin>,
 }
 
@@ -74,7 +77,12 @@ impl StoreArgs {
 
     /// The store, whose tables must be there and fit. Creates nothing.
     pub(crate) async fn open(&self) -> Result<Opened, Failure> {
-        let check = self.options(SchemaPolicy::Check)?;
+        self.open_keeping(Retention::default()).await
+    }
+
+    /// Like [`open`](Self::open), with another retention.
+    pub(crate) async fn open_keeping(&self, retention: Retention) -> Result<Opened, Failure> {
+        let check = StoreOptions { retention, ..self.options(SchemaPolicy::Check)? };
         let address = self.address()?.existing();
         let store = address.connect(check).await?;
         Ok(Opened { address, store, inbox: self.inbox_options() })
@@ -82,6 +90,15 @@ impl StoreArgs {
 }
 
 impl Opened {
+    /// How long the inbox remembers what is done.
+    pub(crate) fn remembers_for(&self) -> Duration {
+        self.inbox.remember
+    }
+
+    pub(crate) fn remember_for(&mut self, remember: Duration) {
+        self.inbox.remember = remember;
+    }
+
     /// The inbox beside the store; none where its tables do not exist.
     pub(crate) async fn inbox(&self) -> Result<Option<Arc<dyn AnyInbox>>, Failure> {
         let failure = |error: StoreError| self.address.failure(&error);
@@ -110,14 +127,19 @@ impl Opened {
     pub(crate) async fn queue(&self, of_inbox: bool) -> Result<Queue, Failure> {
         if of_inbox {
             let inbox = self.require_inbox().await?;
-            return Ok(Queue { id: inbox.id().clone(), admin: inbox.admin() });
+            return Ok(Queue { id: inbox.id().clone(), store: inbox.queue(), admin: inbox.admin() });
         }
         let store = Arc::clone(&self.store);
-        Ok(Queue { id: store.id().clone(), admin: store })
+        Ok(Queue { id: store.id().clone(), store: Arc::clone(&self.store) as Arc<dyn OutboxStore>, admin: store })
     }
 }
 
 impl Address {
+    /// The address itself, to connect with and never to be shown.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
     /// An address for looking only: an SQLite file that does not exist is not created.
     pub(crate) fn existing(mut self) -> Self {
         let creates = self.backend == Backend::Sqlite && !self.url.contains(":memory:") && !self.url.contains("mode=");
@@ -140,13 +162,48 @@ impl Address {
         pillarbox::connect(&self.url, options).await.map_err(|error| self.failure(&error))
     }
 
+    /// Host and port, or the file's name, in brackets; nothing where the address is not plainly legible. What looks like one
+    /// of them may be a part of a password that was not encoded: in doubt nothing is shown.
+    fn place(&self) -> String {
+        let place = match self.backend {
+            Backend::Sqlite => file_of(&self.url).map(str::to_owned),
+            Backend::Postgres => host_of(&self.url, 5432),
+            Backend::Mysql => host_of(&self.url, 3306),
+        };
+        place.map(|place| format!(" ({place})")).unwrap_or_default()
+    }
+
     /// What failed, and whose address it was.
     pub(crate) fn failure(&self, error: &StoreError) -> Failure {
         if !error.problems().is_empty() {
             return Failure::wrong_use(error.to_string());
         }
-        Failure::new(format!("the store at {}: {error}", self.origin))
+        Failure::new(format!("the store at {}{}: {error}", self.origin, self.place()))
     }
+}
+
+fn file_of(url: &str) -> Option<&str> {
+    let path = url.split_once(':')?.1.split('?').next()?;
+    let name = path.rsplit(['/', '\\']).next()?;
+    (!name.is_empty() && !path.contains(":memory:")).then_some(name)
+}
+
+fn host_of(url: &str, default_port: u16) -> Option<String> {
+    let (before, query) = url.split_once('?').unwrap_or((url, ""));
+    let rest = before.split_once("://")?.1;
+    let user_and_host = rest.rsplit_once('@');
+    // Without a user, a colon before the host may be that of a user whose password was cut off by a question mark.
+    if query.contains('@') || before.contains('#') {
+        return None;
+    }
+    let authority = user_and_host.map_or(rest, |(_, host)| host).split('/').next()?;
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if !port.contains(']') => (host, port.parse().ok()?),
+        _ => (authority, default_port),
+    };
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
+    let is_host = host.bytes().all(is_name) || (host.starts_with('[') && host.ends_with(']'));
+    (!host.is_empty() && is_host).then(|| format!("{host}:{port}"))
 }
 
 #[cfg(test)]
@@ -169,6 +226,28 @@ mod tests {
         ];
         for (given, used) in table {
             assert_eq!(url_of(given, Address::existing), used);
+        }
+    }
+
+    /// H54: what is not plainly a host is not shown.
+    #[test]
+    fn the_place_of_an_address_is_named_without_its_secrets() {
+        let table = [
+            ("postgres://user:canary@db.example:5433/shop", " (db.example:5433)"),
+            ("postgres://db/shop", " (db:5432)"),
+            ("mysql://user:canary@[::1]/shop", " ([::1]:3306)"),
+            ("postgres://user:can@ary/x@db/shop", " (db:5432)"),
+            ("postgres://user:canary?x@db/shop", ""),
+            ("postgres://user:12#34@db/shop", ""),
+            ("postgres://user:canary", ""),
+            ("postgres://db:port/shop", ""),
+            ("postgres:///shop?host=/run/canary", ""),
+            ("sqlite:some/canary/shop.db?mode=rw", " (shop.db)"),
+            ("sqlite::memory:", ""),
+        ];
+        for (url, place) in table {
+            let backend = Backend::of_url(url).unwrap();
+            assert_eq!(Address { backend, url: url.to_owned(), origin: "--url" }.place(), place, "{url}");
         }
     }
 

@@ -3,10 +3,18 @@
 
 #[path = "cli/dead.rs"]
 mod dead;
+#[path = "cli/errors.rs"]
+mod errors;
 #[path = "cli/inbox.rs"]
 mod inbox;
 #[path = "cli/instances.rs"]
 mod instances;
+#[path = "cli/list.rs"]
+mod list;
+#[path = "cli/replay.rs"]
+mod replay;
+#[path = "cli/tools.rs"]
+mod tools;
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -268,9 +276,22 @@ fn a_wrong_address_is_one_clear_line_without_its_password() {
 /// The addresses in it are examples, and those are shown.
 #[test]
 fn every_command_explains_itself() {
-    for arguments in
-        [&[][..], &["demo"], &["migrate"], &["status"], &["dead", "list"], &["dead", "replay"], &["inbox", "get"]]
-    {
+    for arguments in [
+        &[][..],
+        &["demo"],
+        &["migrate"],
+        &["status"],
+        &["list"],
+        &["show"],
+        &["dead", "list"],
+        &["dead", "replay"],
+        &["replay"],
+        &["purge"],
+        &["doctor"],
+        &["bench"],
+        &["top"],
+        &["inbox", "get"],
+    ] {
         let output = pillarbox(&[arguments, &["--help"]].concat());
         assert_eq!(code(&output), 0, "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
         assert!(stdout(&output).contains("Usage: pillarbox"), "{arguments:?}");

@@ -4,12 +4,17 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 
+use crate::diagnosis::Finding;
 use crate::error::StoreError;
 use crate::id::{MessageId, OwnerToken, WorkId};
 use crate::message::Message;
 use crate::outbox::State;
 use crate::problem::{Invalid, Problem};
 use crate::store::Undecodable;
+
+mod replay;
+
+pub use replay::{Ended, Group, GroupBy, Replay, Replayed, Tally};
 
 /// Messages that one admin call lists or changes at the most.
 pub const ADMIN_LIMIT_MAX: u32 = 10_000;
@@ -28,13 +33,19 @@ pub trait OutboxAdmin: Send + Sync {
     /// A page of messages in one state, in the order of the sequence.
     async fn list(&self, query: &ListQuery) -> Result<Page, StoreError>;
 
-    /// How many dead messages match: the dry run of [`replay`](Self::replay) and [`delete`](Self::delete).
-    async fn count_dead(&self, filter: &Filter) -> Result<u64, StoreError>;
+    /// How many messages match that ended so, and when they did: the dry run of [`replay`](Self::replay), and for dead ones
+    /// of [`delete`](Self::delete).
+    async fn tally(&self, ended: Ended, filter: &Filter) -> Result<Tally, StoreError>;
 
-    /// Makes up to `limit` matching dead messages pending again, lowest first; answers how many.
+    /// Counts matching dead messages by what they have in common: the largest groups first, those of one size by topic and
+    /// error. At most `limit` groups.
+    async fn group_dead(&self, by: GroupBy, filter: &Filter, limit: u32) -> Result<Vec<Group>, StoreError>;
+
+    /// Makes matching messages pending again, lowest first, under their own ids.
     ///
-    /// They start anew: no attempts, no lost leases, due at once, no expiry. The last error stays to be read.
-    async fn replay(&self, filter: &Filter, limit: u32) -> Result<u64, StoreError>;
+    /// They start anew: no attempts, no lost leases, due at once, no expiry. The last error stays to be read. A receipt is
+    /// never taken. One whose id is pending already is not stored a second time.
+    async fn replay(&self, replay: &Replay) -> Result<Replayed, StoreError>;
 
     /// Deletes up to `limit` matching dead messages, lowest first; answers how many.
     async fn delete(&self, filter: &Filter, limit: u32) -> Result<u64, StoreError>;
@@ -45,6 +56,14 @@ pub trait OutboxAdmin: Send + Sync {
     /// Messages behind a dead one are listed whether or not they are held back: under
     /// [`AfterDead::Skip`](crate::AfterDead::Skip) they are about to go on.
     async fn blocked_keys(&self, limit: u32) -> Result<Vec<BlockedKey>, StoreError>;
+
+    /// Looks at the settings of the database, the rights of the user and the connection; changes nothing. The tables need not
+    /// be there.
+    ///
+    /// A store that has nothing to look at answers nothing.
+    async fn diagnose(&self) -> Result<Vec<Finding>, StoreError> {
+        Ok(Vec::new())
+    }
 }
 
 /// A message's name, one way or the other.

@@ -53,7 +53,7 @@ impl StoreError {
             io::ErrorKind::NotFound => Self::unavailable(
                 "the database cannot be reached: its socket, or a certificate file that the address names, does not exist",
             ),
-            kind => Self::unavailable(format!("the database cannot be reached: {kind}")),
+            kind => Self::unavailable(format!("the database cannot be reached: {}", advice(kind))),
         }
     }
 
@@ -115,3 +115,20 @@ impl fmt::Display for StoreError {
 }
 
 impl std::error::Error for StoreError {}
+
+/// What may be the cause, and what to look at.
+fn advice(kind: io::ErrorKind) -> String {
+    match kind {
+        io::ErrorKind::ConnectionRefused => {
+            "nothing listens there; check host and port, and whether the server runs".to_owned()
+        }
+        io::ErrorKind::TimedOut | io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+            format!("{kind}; check host, port and firewall")
+        }
+        io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted | io::ErrorKind::UnexpectedEof => {
+            format!("{kind}; the server, or something before it, ended the connection")
+        }
+        // The resolver's failures have no kind of their own.
+        kind => format!("{kind}; check that the host's name is right and known here"),
+    }
+}

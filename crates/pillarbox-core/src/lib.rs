@@ -24,6 +24,7 @@
 //! | [`error`] | [`StoreError`] and its three kinds |
 //! | [`store`] | the seam that every backend fills, with its contract |
 //! | [`admin`] | the seam for the operator |
+//! | [`diagnosis`] | what is right and wrong around a store |
 //! | [`schema`] | the seam for deploying and checking tables |
 //! | [`subscription`] | the seam for messages that a broker delivers |
 //! | [`transaction`] | the seam for transactions that a store begins for its user |
@@ -43,6 +44,7 @@
 pub mod admin;
 pub mod clock;
 pub mod coordinator;
+pub mod diagnosis;
 pub mod discovery;
 pub mod error;
 pub mod floor;

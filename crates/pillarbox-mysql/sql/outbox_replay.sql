@@ -1,4 +1,4 @@
--- Dead messages start anew; the last error stays to be read.
+-- Dead messages start anew; the last error stays to be read. The program puts another state in the place of this one.
 INSERT INTO `pillarbox_outbox`
     (`id`, `message_id`, `topic`, `payload`, `created_at`, `due_at`, `expires_at`, `attempts`, `lost_lease_count`,
     `priority`, `message_type`, `aggregate_type`, `aggregate_id`, `tenant_id`, `message_key`, `key_hash`, `correlation_id`,

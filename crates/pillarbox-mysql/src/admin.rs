@@ -5,17 +5,20 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use pillarbox_core::admin::{
-    BlockedKey, Counts, Filter, ListQuery, MessageName, Overview, Page, StoredMessage, TopicCounts,
+    BlockedKey, Counts, Ended, Filter, Group, GroupBy, ListQuery, MessageName, Overview, Page, Replay, Replayed,
+    StoredMessage, Tally, TopicCounts,
 };
+use pillarbox_core::diagnosis::Finding;
 use pillarbox_core::{OutboxAdmin, State, StoreError, WorkId};
 use sqlx::AssertSqlSafe;
 use sqlx::mysql::{MySql, MySqlArguments, MySqlRow};
 use sqlx::query::Query;
 
+use crate::diagnosis;
 use crate::enqueue::duration_micros;
 use crate::error::store_error;
-use crate::row::{answers, blocked_key, get, stored_live, stored_shelf};
-use crate::sql::{LIST_MAX, list, with_ids, with_literal};
+use crate::row::{answers, blocked_key, get, group, stored_live, stored_shelf, tally};
+use crate::sql::{LIST_MAX, list, of_end, with_ids, with_literal};
 use crate::store::{MysqlStore, finished};
 
 #[async_trait]
@@ -78,30 +81,44 @@ impl OutboxAdmin for MysqlStore {
         Ok(Page::from_overfull(messages, query.limit))
     }
 
-    async fn count_dead(&self, filter: &Filter) -> Result<u64, StoreError> {
+    async fn tally(&self, ended: Ended, filter: &Filter) -> Result<Tally, StoreError> {
         filter.validate(1)?;
-        let rows = self.read(&only(&self.inner.sql.count_dead, filter), filter_values(filter)).await?;
-        let count: i64 = rows.first().map_or(Ok(0), |row| get(row, 0))?;
-        Ok(u64::try_from(count).unwrap_or(0))
+        let sql = only(&of_end(&self.inner.sql.tally, ended), filter);
+        let rows = self.read(&sql, filter_values(filter)).await?;
+        rows.first().map_or(Ok(Tally::default()), tally)
     }
 
-    async fn replay(&self, filter: &Filter, limit: u32) -> Result<u64, StoreError> {
-        let ids = self.find_dead(filter, limit).await?;
+    async fn group_dead(&self, by: GroupBy, filter: &Filter, limit: u32) -> Result<Vec<Group>, StoreError> {
+        filter.validate(limit)?;
+        let mut values = vec![Value::Number(Some(i64::from(by == GroupBy::Error)))];
+        values.extend(filter_values(filter));
+        values.push(Value::Number(Some(i64::from(limit))));
+        let rows = self.read(&only(&self.inner.sql.group_dead, filter), values).await?;
+        rows.iter().map(group).collect()
+    }
+
+    async fn replay(&self, replay: &Replay) -> Result<Replayed, StoreError> {
+        let ids = self.find(replay).await?;
         let sql = &self.inner.sql;
-        let replayed = self.change_dead(&ids, &[&sql.lock_dead, &sql.replay, &sql.delete]).await?;
+        let steps = [&sql.lock_dead, &sql.replay, &sql.delete].map(|step| of_end(step, replay.ended));
+        let count = self.change(&ids, &steps).await?;
         self.inner.floor.given_back(ids.first().copied().map(WorkId::from_i64));
-        Ok(replayed)
+        Ok(Replayed { count, last: ids.last().copied().map(WorkId::from_i64) })
     }
 
     async fn delete(&self, filter: &Filter, limit: u32) -> Result<u64, StoreError> {
-        let ids = self.find_dead(filter, limit).await?;
-        self.change_dead(&ids, &[&self.inner.sql.lock_dead, &self.inner.sql.delete]).await
+        let ids = self.find(&Replay::dead(filter.clone(), limit)).await?;
+        self.change(&ids, &[self.inner.sql.lock_dead.clone(), self.inner.sql.delete.clone()]).await
     }
 
     async fn blocked_keys(&self, limit: u32) -> Result<Vec<BlockedKey>, StoreError> {
         Filter::check_limit(limit)?;
         let rows = self.read(&self.inner.sql.blocked_keys, vec![Value::Number(Some(i64::from(limit)))]).await?;
         rows.iter().map(blocked_key).collect()
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>, StoreError> {
+        diagnosis::diagnose(self).await
     }
 }
 
@@ -131,16 +148,18 @@ impl MysqlStore {
         self.read(&only(sql, &query.filter), values).await
     }
 
-    async fn find_dead(&self, filter: &Filter, limit: u32) -> Result<Vec<i64>, StoreError> {
-        filter.validate(limit)?;
-        let mut values = filter_values(filter);
-        values.push(Value::Number(Some(i64::from(limit))));
-        let rows = self.read(&only(&self.inner.sql.find_dead, filter), values).await?;
+    async fn find(&self, replay: &Replay) -> Result<Vec<i64>, StoreError> {
+        replay.validate()?;
+        let mut values = vec![Value::Number(Some(replay.after.map_or(i64::MIN, WorkId::as_i64)))];
+        values.extend(filter_values(&replay.filter));
+        values.push(Value::Number(Some(i64::from(replay.limit))));
+        let sql = only(&of_end(&self.inner.sql.find_dead, replay.ended), &replay.filter);
+        let rows = self.read(&sql, values).await?;
         rows.iter().map(|row| get(row, 0)).collect()
     }
 
-    /// Runs the steps for the ids, as one transaction; answers how many were still dead.
-    async fn change_dead(&self, ids: &[i64], steps: &[&String]) -> Result<u64, StoreError> {
+    /// Runs the steps for the ids, as one transaction; answers how many had still ended as they were found.
+    async fn change(&self, ids: &[i64], steps: &[String]) -> Result<u64, StoreError> {
         if ids.is_empty() {
             return Ok(0);
         }

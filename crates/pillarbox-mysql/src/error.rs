@@ -91,7 +91,9 @@ fn server_error(number: u16) -> StoreError {
         1040 | 1203 | 1226 => StoreError::unavailable("the database has no room for another connection"),
         number if SESSION_ENDED.contains(&number) => StoreError::unavailable("the database ended the connection"),
         1317 | 1969 | 3024 => StoreError::unavailable("the database interrupted the call"),
-        1021 | 1114 | 1030 | 1037 | 1041 | 1135 => StoreError::unavailable("the database is out of space or memory"),
+        1021 | 1114 | 1030 | 1037 | 1041 | 1135 => {
+            StoreError::unavailable("the database is out of space or memory: free some on its server")
+        }
         1290 | 1836 | 1792 | 3101 => StoreError::unavailable("the database is read-only now"),
         1568 => StoreError::conflict("the pooled connection was left inside a transaction"),
         1146 | 1305 | 1054 => StoreError::rejected(format!("tables or routines are missing: {DEPLOY_ADVICE}")),

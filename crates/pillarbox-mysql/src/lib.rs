@@ -44,6 +44,7 @@
 //! `migrate`, `row`, `sql`, `error`.
 
 mod admin;
+mod diagnosis;
 mod directory;
 mod enqueue;
 mod error;

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use pillarbox_core::admin::{BlockedKey, StoredMessage};
+use pillarbox_core::admin::{BlockedKey, Group, StoredMessage, Tally};
 use pillarbox_core::inbox::{ContentHash, InboxRecord, Standing, state_of};
 use pillarbox_core::instance::{InstanceParts, InstanceRecord};
 use pillarbox_core::lease::Held;
@@ -54,6 +54,18 @@ pub(crate) fn stored_shelf(row: &MySqlRow) -> Result<StoredMessage, StoreError> 
     let settled_at = instant(row, 22, "settled_at").unwrap_or_default();
     let is_receipt = get::<i64>(row, 24)? != 0;
     Ok(StoredMessage { settled_at, settled_by: owner(row, 23)?, is_receipt, ..stored(common(row)?, state) })
+}
+
+/// The row of `outbox_tally.sql`.
+pub(crate) fn tally(row: &MySqlRow) -> Result<Tally, StoreError> {
+    let seen = |column| instant(row, column, "settled_at").map_err(|_| unreadable());
+    let count = |column| get::<i64>(row, column).map(i64::unsigned_abs);
+    Ok(Tally { count: count(0)?, oldest: seen(1)?, newest: seen(2)?, receipt_count: count(3)? })
+}
+
+/// A row of `outbox_group_dead.sql`.
+pub(crate) fn group(row: &MySqlRow) -> Result<Group, StoreError> {
+    Ok(Group { topic: get(row, 0)?, error: get(row, 1)?, count: get::<i64>(row, 2)?.unsigned_abs() })
 }
 
 /// A row of `outbox_blocked_keys.sql`.

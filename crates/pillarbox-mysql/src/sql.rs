@@ -5,6 +5,7 @@
 use std::fmt::Write as _;
 
 use pillarbox_core::OwnerToken;
+use pillarbox_core::admin::Ended;
 use pillarbox_core::lease::Held;
 use pillarbox_core::naming::Naming;
 
@@ -36,8 +37,8 @@ statements!(
     blocked_keys,
     claim,
     clock,
-    count_dead,
     delete,
+    diagnose,
     enqueue,
     enqueue_delayed,
     enqueue_guard,
@@ -52,6 +53,7 @@ statements!(
     find_dead,
     get,
     get_shelf,
+    group_dead,
     leases,
     list_live,
     list_shelf,
@@ -66,6 +68,7 @@ statements!(
     settle_receipt,
     settle_rows,
     settle_rows_part,
+    tally,
     topics,
 );
 
@@ -161,6 +164,11 @@ fn statement(naming: &Naming, file: &str) -> String {
 /// Replaces `0 /*name*/` (or another number) by a number.
 pub(crate) fn with_number(sql: &str, marker: &str, number: i64) -> String {
     with_literal(sql, marker, &number.to_string())
+}
+
+/// Puts the state of messages that ended so in the place of `'dead'`.
+pub(crate) fn of_end(sql: &str, ended: Ended) -> String {
+    with_literal(sql, "'dead'", &format!("'{}'", ended.state().as_str()))
 }
 
 /// Replaces `0 /*ids*/` by a list of row ids.

@@ -1,10 +1,11 @@
--- Makes up to $7 matching dead messages pending again, lowest first: they start anew, under their old ids.
--- The lowest id is returned so that the next claim looks far enough back.
+-- Makes up to $8 matching dead messages after row $7 pending again, lowest first: they start anew, under their old ids.
+-- The program puts another state in the place of this one. The lowest id is returned so that the next claim looks far
+-- enough back, the highest one so that the next replay goes on behind it.
 WITH gone AS (
     DELETE FROM pillarbox.outbox_shelf
     WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM pillarbox.outbox_shelf
-        WHERE state = 'dead'
+        WHERE state = 'dead' AND NOT is_receipt AND id > $7
         AND ($1::bigint[] IS NULL OR id = ANY ($1))
         AND ($2::text IS NULL OR topic = $2)
         AND ($6::text IS NULL OR correlation_id = $6)
@@ -12,7 +13,7 @@ WITH gone AS (
         AND ($4::bigint IS NULL OR settled_at < clock_timestamp() - $4 * interval '1 microsecond')
         AND ($5::bigint IS NULL OR settled_at > clock_timestamp() - $5 * interval '1 microsecond')
         ORDER BY id
-        LIMIT $7
+        LIMIT $8
         FOR UPDATE SKIP LOCKED))
     RETURNING *
 ),
@@ -28,4 +29,4 @@ replayed AS (
     ON CONFLICT (message_id) DO NOTHING
     RETURNING id
 )
-SELECT count(*) AS replayed, min(id) AS lowest FROM replayed
+SELECT count(*) AS replayed, min(id) AS lowest, (SELECT max(id) FROM gone) AS last FROM replayed

@@ -5,12 +5,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use pillarbox_core::admin::{
-    BlockedKey, Counts, Filter, ListQuery, MessageName, OutboxAdmin, Overview, Page, StoredMessage, TopicCounts,
+    BlockedKey, Counts, Ended, Filter, Group, GroupBy, ListQuery, MessageName, OutboxAdmin, Overview, Page, Replay,
+    Replayed, StoredMessage, Tally, TopicCounts,
 };
+use pillarbox_core::diagnosis::Finding;
 use pillarbox_core::{State, StoreError, WorkId};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
+use crate::diagnosis;
 use crate::enqueue::micros;
 use crate::error::store_error;
 use crate::row;
@@ -55,20 +58,29 @@ impl OutboxAdmin for PostgresStore {
         Ok(Page::from_overfull(messages, query.limit))
     }
 
-    async fn count_dead(&self, filter: &Filter) -> Result<u64, StoreError> {
+    async fn tally(&self, ended: Ended, filter: &Filter) -> Result<Tally, StoreError> {
         filter.validate(1)?;
-        let rows = self.fetch(&self.sql().count_dead, |query| bind_filter(query, filter)).await?;
-        let count: i64 = rows.first().map(|row| row.try_get(0)).transpose().map_err(store_error)?.unwrap_or(0);
-        Ok(count.unsigned_abs())
+        let rows = self.fetch(self.sql().tally.of(ended), |query| bind_filter(query, filter)).await?;
+        rows.first().map_or(Ok(Tally::default()), row::tally)
     }
 
-    async fn replay(&self, filter: &Filter, limit: u32) -> Result<u64, StoreError> {
+    async fn group_dead(&self, by: GroupBy, filter: &Filter, limit: u32) -> Result<Vec<Group>, StoreError> {
         filter.validate(limit)?;
-        let rows = self.fetch(&self.sql().replay, |query| bind_filter(query, filter).bind(i64::from(limit))).await?;
-        let Some(row) = rows.first() else { return Ok(0) };
-        let lowest: Option<i64> = row.try_get(1).map_err(store_error)?;
-        self.floor().given_back(lowest.map(WorkId::from_i64));
-        Ok(row.try_get::<i64, _>(0).map_err(store_error)?.unsigned_abs())
+        let with_error = by == GroupBy::Error;
+        let bind = |query| bind_filter(query, filter).bind(with_error).bind(i64::from(limit));
+        let rows = self.fetch(&self.sql().group_dead, bind).await?;
+        rows.iter().map(row::group).collect()
+    }
+
+    async fn replay(&self, replay: &Replay) -> Result<Replayed, StoreError> {
+        replay.validate()?;
+        let (after, limit) = (replay.after.map_or(i64::MIN, WorkId::as_i64), i64::from(replay.limit));
+        let bind = |query| bind_filter(query, &replay.filter).bind(after).bind(limit);
+        let rows = self.fetch(self.sql().replay.of(replay.ended), bind).await?;
+        let Some(row) = rows.first() else { return Ok(Replayed::default()) };
+        let (replayed, lowest) = row::replayed(row)?;
+        self.floor().given_back(lowest);
+        Ok(replayed)
     }
 
     async fn delete(&self, filter: &Filter, limit: u32) -> Result<u64, StoreError> {
@@ -80,6 +92,10 @@ impl OutboxAdmin for PostgresStore {
         Filter::check_limit(limit)?;
         let rows = self.fetch(&self.sql().blocked_keys, |query| query.bind(i64::from(limit))).await?;
         rows.iter().map(row::blocked).collect()
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>, StoreError> {
+        diagnosis::diagnose(self).await
     }
 }
 

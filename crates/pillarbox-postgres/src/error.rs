@@ -24,7 +24,9 @@ pub(crate) fn store_error(error: sqlx::Error) -> StoreError {
         sqlx::Error::WorkerCrashed | sqlx::Error::Protocol(_) => {
             StoreError::unavailable("the connection to the database broke")
         }
-        sqlx::Error::Configuration(_) => StoreError::rejected("the database URL is malformed"),
+        sqlx::Error::Configuration(_) => {
+            StoreError::rejected("the database URL is malformed: expected postgres://user:password@host:port/database")
+        }
         sqlx::Error::ColumnDecode { index, .. } => {
             StoreError::rejected(format!("column {index} holds what this program cannot read: is the schema ours?"))
         }
@@ -65,13 +67,15 @@ fn from_code(code: &str, message: &str, table: Option<&str>, constraint: Option<
         "25P02" => StoreError::rejected("the transaction has failed before: roll it back and start again"),
         "25006" => StoreError::unavailable("the database is read-only: connect to the primary"),
         "42P01" | "3F000" | "42883" => StoreError::rejected(format!("the tables do not exist: {DEPLOY_ADVICE}")),
-        "42501" => StoreError::rejected(format!("the database user lacks a right: {message}")),
-        "28P01" | "28000" => StoreError::rejected("the database refused user or password"),
-        "3D000" => StoreError::rejected(format!("the database does not exist: {message}")),
+        "42501" => StoreError::rejected(format!(
+            "the database user lacks a right: {message}; `pillarbox doctor` names those that are missing"
+        )),
+        "28P01" | "28000" => StoreError::rejected("the database refused user or password: check both in the address"),
+        "3D000" => StoreError::rejected(format!("{message}: create it first, or correct the address")),
         "26000" | "42P05" => StoreError::unavailable(
             "prepared statements got lost between connections: a pooler in transaction mode needs `behind_pooler`",
         ),
-        "53100" => StoreError::unavailable("the database's disk is full"),
+        "53100" => StoreError::unavailable("the database's disk is full: free space on its server"),
         "53300" => StoreError::unavailable("the database has no connection left"),
         "57014" => StoreError::unavailable("the statement was cancelled by the server's time limit or an operator"),
         _ if code.starts_with("08") || code.starts_with("57") => {

@@ -29,6 +29,7 @@
 //! Behind a pooler in transaction mode (pgbouncer), say so: [`PostgresStore::behind_pooler`].
 
 mod admin;
+mod diagnosis;
 mod directory;
 mod enqueue;
 mod error;

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use pillarbox_core::admin::{BlockedKey, StoredMessage};
+use pillarbox_core::admin::{BlockedKey, Group, Replayed, StoredMessage, Tally};
 use pillarbox_core::inbox::{ContentHash, InboxRecord, Standing, state_of};
 use pillarbox_core::instance::{InstanceParts, InstanceRecord};
 use pillarbox_core::lease::Held;
@@ -71,6 +71,28 @@ pub(crate) fn blocked(row: &PgRow) -> Result<BlockedKey, StoreError> {
         due_at: column.instant(4)?,
         waiting_count: get::<i64>(row, 5)?.unsigned_abs(),
     })
+}
+
+/// The row of `outbox_tally.sql`.
+pub(crate) fn tally(row: &PgRow) -> Result<Tally, StoreError> {
+    let column = Columns { row };
+    Ok(Tally {
+        count: get::<i64>(row, 0)?.unsigned_abs(),
+        oldest: column.instant(1)?,
+        newest: column.instant(2)?,
+        receipt_count: get::<i64>(row, 3)?.unsigned_abs(),
+    })
+}
+
+/// A row of `outbox_group_dead.sql`.
+pub(crate) fn group(row: &PgRow) -> Result<Group, StoreError> {
+    Ok(Group { topic: get(row, 0)?, error: get(row, 1)?, count: get::<i64>(row, 2)?.unsigned_abs() })
+}
+
+/// The row of `outbox_replay.sql`: what was replayed, and the lowest row of it.
+pub(crate) fn replayed(row: &PgRow) -> Result<(Replayed, Option<WorkId>), StoreError> {
+    let id = |index| get::<Option<i64>>(row, index).map(|id| id.map(WorkId::from_i64));
+    Ok((Replayed { count: get::<i64>(row, 0)?.unsigned_abs(), last: id(2)? }, id(1)?))
 }
 
 /// A row of `inbox_get.sql`.

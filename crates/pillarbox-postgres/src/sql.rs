@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use pillarbox_core::State;
+use pillarbox_core::admin::Ended;
 use pillarbox_core::naming::Naming;
 
 /// One statement, ready to be sent.
@@ -40,10 +42,12 @@ pub(crate) struct Sql {
     pub(crate) list_pending_shelf: Statement,
     pub(crate) list_done: Statement,
     pub(crate) list_dead: Statement,
-    pub(crate) count_dead: Statement,
-    pub(crate) replay: Statement,
+    pub(crate) tally: PerEnd,
+    pub(crate) group_dead: Statement,
+    pub(crate) replay: PerEnd,
     pub(crate) delete: Statement,
     pub(crate) blocked_keys: Statement,
+    pub(crate) diagnose: Statement,
 }
 
 /// The statements of an inbox's ledger; those of its queue are the outbox's.
@@ -84,6 +88,13 @@ pub(crate) struct ProgressSql {
     pub(crate) purge_look: Statement,
 }
 
+/// A statement for each way in which messages end.
+#[derive(Debug)]
+pub(crate) struct PerEnd {
+    done: Statement,
+    dead: Statement,
+}
+
 /// A column that some message of a batch uses, and its type as a parameter.
 pub(crate) type UsedColumn = (&'static str, &'static str);
 
@@ -106,11 +117,29 @@ impl Statement {
     }
 }
 
+impl PerEnd {
+    fn new(sql: &str, naming: &Naming) -> Self {
+        let [done, dead] = Ended::ALL.map(|ended| Statement::anew(&of_state(sql, ended.state()), naming));
+        Self { done, dead }
+    }
+
+    pub(crate) fn of(&self, ended: Ended) -> &Statement {
+        match ended {
+            Ended::Done => &self.done,
+            Ended::Dead => &self.dead,
+        }
+    }
+}
+
+/// A literal, so that the partial index of the state serves.
+fn of_state(sql: &str, state: State) -> String {
+    sql.replace("state = 'dead'", &format!("state = '{}'", state.as_str()))
+}
+
 impl Sql {
     pub(crate) fn new(naming: &Naming) -> Self {
         let list = include_str!("../sql/outbox_list_shelf.sql");
-        let list_of =
-            |state: &str| Statement::anew(&list.replace("state = 'dead'", &format!("state = '{state}'")), naming);
+        let list_of = |state: State| Statement::anew(&of_state(list, state), naming);
         Self {
             enqueue: planned!(once, naming, "outbox_enqueue"),
             enqueue_one: planned!(once, naming, "outbox_enqueue_one"),
@@ -129,13 +158,15 @@ impl Sql {
             leases: planned!(anew, naming, "outbox_leases"),
             get: planned!(anew, naming, "outbox_get"),
             list_live: planned!(anew, naming, "outbox_list_live"),
-            list_pending_shelf: list_of("pending"),
-            list_done: list_of("done"),
-            list_dead: list_of("dead"),
-            count_dead: planned!(anew, naming, "outbox_count_dead"),
-            replay: planned!(anew, naming, "outbox_replay"),
+            list_pending_shelf: list_of(State::Pending),
+            list_done: list_of(State::Done),
+            list_dead: list_of(State::Dead),
+            tally: PerEnd::new(include_str!("../sql/outbox_tally.sql"), naming),
+            group_dead: planned!(anew, naming, "outbox_group_dead"),
+            replay: PerEnd::new(include_str!("../sql/outbox_replay.sql"), naming),
             delete: planned!(anew, naming, "outbox_delete"),
             blocked_keys: planned!(anew, naming, "outbox_blocked_keys"),
+            diagnose: planned!(anew, naming, "outbox_diagnose"),
         }
     }
 

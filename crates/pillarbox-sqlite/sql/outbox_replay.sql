@@ -1,5 +1,6 @@
--- Dead rows become live ones and start anew; the last error stays to be read. outbox_leave_shelf.sql does the rest.
--- A live row of the same message_id can only come from a foreign writer: then the dead one stays where it is.
+-- Dead rows become live ones and start anew; the last error stays to be read. outbox_leave_shelf.sql does the rest. The
+-- program puts another state in the place of 'dead'; of a receipt nothing is left to be delivered.
+-- A live row of the same message_id can only come from a foreign writer: then this one stays where it is.
 INSERT INTO pillarbox_outbox (
     id, message_id, priority, created_at, topic, message_type, aggregate_type, aggregate_id, tenant_id, message_key, key_hash,
     correlation_id, causation_id, content_type, headers, occurred_at, last_error, payload
@@ -7,7 +8,7 @@ INSERT INTO pillarbox_outbox (
 SELECT id, message_id, priority, created_at, topic, message_type, aggregate_type, aggregate_id, tenant_id, message_key, key_hash,
        correlation_id, causation_id, content_type, headers, occurred_at, last_error, payload
   FROM pillarbox_outbox_shelf AS s
- WHERE state = 'dead' AND id > ?1
+ WHERE state = 'dead' AND is_receipt = 0 AND id > ?1
    AND (?2 IS NULL OR id IN (SELECT value FROM json_each(?2)))
    AND (?3 IS NULL OR topic = ?3)
    AND (?8 IS NULL OR correlation_id = ?8)

@@ -5,15 +5,19 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use pillarbox_core::admin::{
-    BlockedKey, Counts, Filter, ListQuery, MessageName, OutboxAdmin, Overview, Page, StoredMessage, TopicCounts,
+    BlockedKey, Counts, Ended, Filter, Group, GroupBy, ListQuery, MessageName, OutboxAdmin, Overview, Page, Replay,
+    Replayed, StoredMessage, Tally, TopicCounts,
 };
+use pillarbox_core::diagnosis::Finding;
 use pillarbox_core::{State, StoreError, WorkId};
 use sqlx::query::Query;
 use sqlx::sqlite::SqliteArguments;
 use sqlx::{SqlStr, Sqlite, SqliteConnection};
 
+use crate::diagnosis;
 use crate::error::store_error;
 use crate::row::{self, id_list, micros, stored, work_id};
+use crate::sql::of_end;
 use crate::store::SqliteStore;
 
 #[async_trait]
@@ -79,22 +83,30 @@ impl OutboxAdmin for SqliteStore {
         Ok(Page::from_overfull(messages, query.limit))
     }
 
-    async fn count_dead(&self, filter: &Filter) -> Result<u64, StoreError> {
+    async fn tally(&self, ended: Ended, filter: &Filter) -> Result<Tally, StoreError> {
         filter.validate(1)?;
-        let counted = filtered(&self.inner.sql.count_dead, None, filter, 0).fetch_one(self.pool()).await;
-        Ok(count(row::get(&counted.map_err(store_error)?, 0)?))
+        let tally = filtered(of_end(&self.inner.sql.tally, ended), None, filter, 0).fetch_one(self.pool()).await;
+        row::tally(&tally.map_err(store_error)?)
     }
 
-    async fn replay(&self, filter: &Filter, limit: u32) -> Result<u64, StoreError> {
+    async fn group_dead(&self, by: GroupBy, filter: &Filter, limit: u32) -> Result<Vec<Group>, StoreError> {
         filter.validate(limit)?;
-        let filter = filter.clone();
+        let groups = filtered(&self.inner.sql.group_dead, None, filter, limit).bind(by == GroupBy::Error);
+        groups.fetch_all(self.pool()).await.map_err(store_error)?.iter().map(row::group).collect()
+    }
+
+    async fn replay(&self, replay: &Replay) -> Result<Replayed, StoreError> {
+        replay.validate()?;
+        let replay = replay.clone();
         self.write_at_now(move |inner, tx, _| {
             Box::pin(async move {
-                let replay = filtered(&inner.sql.replay, None, &filter, limit);
-                let rows = replay.fetch_all(&mut *tx).await.map_err(store_error)?;
+                let statement = of_end(&inner.sql.replay, replay.ended);
+                let statement = filtered(statement, replay.after, &replay.filter, replay.limit);
+                let rows = statement.fetch_all(&mut *tx).await.map_err(store_error)?;
                 let ids: Vec<WorkId> = rows.iter().map(work_id).collect::<Result<_, _>>()?;
+                let last = ids.iter().max().copied();
                 let leave = sqlx::query(inner.sql.leave_shelf.clone()).bind(id_list(ids));
-                Ok(leave.execute(tx).await.map_err(store_error)?.rows_affected())
+                Ok(Replayed { count: leave.execute(tx).await.map_err(store_error)?.rows_affected(), last })
             })
         })
         .await
@@ -116,6 +128,10 @@ impl OutboxAdmin for SqliteStore {
         Filter::check_limit(limit)?;
         let list = sqlx::query(self.inner.sql.blocked_keys.clone()).bind(limit);
         list.fetch_all(self.pool()).await.map_err(store_error)?.iter().map(row::blocked).collect()
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>, StoreError> {
+        diagnosis::diagnose(self).await
     }
 }
 

@@ -69,13 +69,17 @@ fn database_error(error: &dyn DatabaseError) -> StoreError {
         ),
         (_, SCHEMA) => StoreError::conflict("the schema of the SQLite file was changed at the same moment"),
         (_, BUSY | LOCKED) => StoreError::unavailable("the SQLite file is locked by another writer"),
-        (_, FULL) => StoreError::unavailable("the database or disk is full"),
+        (_, FULL) => StoreError::unavailable(
+            "the database or disk is full: free space on the disk, or raise the limit of the file",
+        ),
         (_, IOERR) => StoreError::unavailable("the SQLite file cannot be read or written"),
         (_, CANTOPEN) => StoreError::unavailable("the SQLite file cannot be opened: check its path and its directory"),
         (_, NOMEM) => StoreError::unavailable("SQLite ran out of memory"),
         (_, INTERRUPT) => StoreError::unavailable("SQLite was interrupted"),
         (_, PROTOCOL) => StoreError::unavailable("SQLite could not get its locks on the file"),
-        (_, READONLY | PERM | AUTH) => StoreError::rejected("the SQLite file must not be written: check its rights"),
+        (_, READONLY | PERM | AUTH) => {
+            StoreError::rejected("the SQLite file must not be written: check its rights and those of its directory")
+        }
         (_, CORRUPT) => StoreError::rejected("the SQLite file is damaged: restore it from a backup"),
         (_, NOTADB) => StoreError::rejected("the file is not an SQLite database, or it is encrypted"),
         (_, TOOBIG) => StoreError::rejected("a value is larger than SQLite can store"),

@@ -60,6 +60,7 @@
 //! their answers, `error` knows SQLite's codes.
 
 mod admin;
+mod diagnosis;
 mod directory;
 mod enqueue;
 mod error;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use pillarbox_core::admin::{BlockedKey, StoredMessage};
+use pillarbox_core::admin::{BlockedKey, Group, StoredMessage, Tally};
 use pillarbox_core::inbox::{ContentHash, InboxRecord, Standing, state_of};
 use pillarbox_core::instance::{InstanceParts, InstanceRecord};
 use pillarbox_core::lease::Held;
@@ -45,6 +45,21 @@ pub(crate) fn stored(row: &SqliteRow) -> Result<StoredMessage, StoreError> {
         last_error: text(row, 20, "last_error").unwrap_or_default(),
         is_receipt: get(row, 26)?,
         message: message(row),
+    })
+}
+
+/// The row of `outbox_tally.sql`.
+pub(crate) fn tally(row: &SqliteRow) -> Result<Tally, StoreError> {
+    let count = |column| get::<i64>(row, column).map(i64::unsigned_abs);
+    Ok(Tally { count: count(0)?, oldest: time(row, 1)?, newest: time(row, 2)?, receipt_count: count(3)? })
+}
+
+/// A row of `outbox_group_dead.sql`.
+pub(crate) fn group(row: &SqliteRow) -> Result<Group, StoreError> {
+    Ok(Group {
+        topic: String::from_utf8_lossy(get(row, 0)?).into_owned(),
+        error: text(row, 1, "last_error").unwrap_or_default(),
+        count: get::<i64>(row, 2)?.unsigned_abs(),
     })
 }
 

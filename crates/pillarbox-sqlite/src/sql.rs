@@ -6,6 +6,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use pillarbox_core::State;
+use pillarbox_core::admin::Ended;
 use pillarbox_core::naming::Naming;
 use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
 
@@ -36,12 +38,17 @@ macro_rules! statements {
             pub(crate) list_done: SqlStr,
             pub(crate) list_dead: SqlStr,
             pub(crate) list_waiting: SqlStr,
+            /// For each of [`Ended::ALL`].
+            pub(crate) tally: [SqlStr; 2],
+            /// For each of [`Ended::ALL`].
+            pub(crate) replay: [SqlStr; 2],
             $(pub(crate) $name: SqlStr,)*
         }
 
         impl Statements {
             pub(crate) fn new(naming: &Naming) -> Self {
                 let render = |sql: &str| ready(&rendered(&bare(sql), naming));
+                let ended = |sql: &str| Ended::ALL.map(|ended| render(&of_state(sql, ended.state())));
                 let enqueue = include_str!("../sql/outbox_enqueue.sql");
                 let list = include_str!("../sql/outbox_list_shelf.sql");
                 Self {
@@ -52,9 +59,11 @@ macro_rules! statements {
                     plain: Mutex::default(),
                     enqueue_new: rendered(&bare(include_str!("../sql/outbox_enqueue_new.sql")), naming),
                     enqueue_found: rendered(&bare(include_str!("../sql/outbox_enqueue_found.sql")), naming),
-                    list_done: render(&list.replace("state = 'dead'", "state = 'done'")),
+                    list_done: render(&of_state(list, State::Done)),
                     list_dead: render(list),
-                    list_waiting: render(&list.replace("state = 'dead'", "state = 'pending'")),
+                    list_waiting: render(&of_state(list, State::Pending)),
+                    tally: ended(include_str!("../sql/outbox_tally.sql")),
+                    replay: ended(include_str!("../sql/outbox_replay.sql")),
                     $($name: render(include_str!(concat!("../sql/outbox_", stringify!($name), ".sql"))),)*
                 }
             }
@@ -67,7 +76,21 @@ statements! {
     claim claim_look claim_waiting claim_sequence claim_sequence_waiting
     settle_done settle_shelve settle_remove settle_remove_claim settle_return renew
     reap_look reap_shelve reap_release reap_waiting purge purge_look
-    topics leases get list_live count_dead replay delete blocked_keys
+    topics leases get list_live group_dead delete blocked_keys diagnose
+}
+
+/// A literal, because only a literal lets SQLite use the partial indexes.
+fn of_state(sql: &str, state: State) -> String {
+    sql.replace("state = 'dead'", &format!("state = '{}'", state.as_str()))
+}
+
+/// One of the two statements for messages that ended.
+pub(crate) fn of_end(statements: &[SqlStr; 2], ended: Ended) -> &SqlStr {
+    let [done, dead] = statements;
+    match ended {
+        Ended::Done => done,
+        Ended::Dead => dead,
+    }
 }
 
 macro_rules! statements_beside {

@@ -407,6 +407,15 @@ macro_rules! conformance {
                 a_delete_is_bounded_and_final,
                 an_undecodable_row_can_be_replayed,
             }
+            replay_done {
+                a_delivered_message_can_be_delivered_again,
+                a_receipt_is_not_replayed,
+                a_replay_takes_what_ended_as_it_was_told,
+                a_replay_of_the_delivered_is_bounded,
+                a_replay_goes_on_after_what_it_took,
+                a_tally_says_when_messages_ended,
+                dead_messages_are_grouped,
+            }
             rescan {
                 what_the_same_handle_gives_back_is_found_at_once,
                 a_retry_that_becomes_due_is_found_at_once,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pillarbox::{Outbox, QueueWork, WorkBatch};
-use pillarbox_core::admin::{Filter, ListQuery};
+use pillarbox_core::admin::{Ended, Filter, GroupBy, ListQuery, Replay};
 use pillarbox_core::inbox::{ContentHash, InboxOptions, Mark, Reception, Registered};
 use pillarbox_core::lease::{Claim, Held, Lease};
 use pillarbox_core::retention::PurgeLimit;
@@ -121,8 +121,9 @@ async fn work(store: &dyn OutboxStore, admin: &dyn OutboxAdmin, count: usize) ->
 
     let dead = ListQuery { state: State::Dead, filter: Filter::all(), after: None, limit: 10 };
     let dead = admin.list(&dead).await?.messages;
-    assert_eq!((dead.len(), admin.count_dead(&Filter::all()).await?), (2, 2));
-    assert_eq!(admin.replay(&Filter::work_id(dead[0].work_id), 1).await?, 1);
+    assert_eq!((dead.len(), admin.tally(Ended::Dead, &Filter::all()).await?.count), (2, 2));
+    assert_eq!(admin.group_dead(GroupBy::Error, &Filter::all(), 10).await?[0].count, 2);
+    assert_eq!(admin.replay(&Replay::dead(Filter::work_id(dead[0].work_id), 1)).await?.count, 1);
     assert_eq!(admin.delete(&Filter::all(), 10).await?, 1);
     assert_eq!(admin.overview().await?.total().dead, 0);
     Ok(())

@@ -37,6 +37,7 @@ pub mod partitions;
 pub mod races;
 pub mod reap;
 pub mod replay;
+pub mod replay_done;
 pub mod rescan;
 pub mod retention;
 pub mod savepoints;

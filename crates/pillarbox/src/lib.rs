@@ -169,8 +169,8 @@ pub use pillarbox_core::{
     WorkId, decide,
 };
 pub use pillarbox_core::{
-    admin, error, id, instance, lease, message, naming, order, partition, problem, progress, retention, retry, schema,
-    store, template, transport, wire,
+    admin, diagnosis, error, id, instance, lease, message, naming, order, partition, problem, progress, retention,
+    retry, schema, store, template, transport, wire,
 };
 
 #[cfg(feature = "mysql")]

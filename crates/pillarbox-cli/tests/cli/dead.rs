@@ -88,7 +88,10 @@ async fn dead_messages_are_replayed_or_deleted_only_when_it_is_meant() {
         stdout(&output).to_owned()
     };
     let asked = run(&["dead", "replay", "--topic", "order.created"]);
-    assert_eq!(asked, "store sqlite:shop.db: would replay 2 messages; add --yes to do it\n");
+    let [first, rest] = asked.split_once(" (since ").map(<[&str; 2]>::from).unwrap();
+    assert_eq!(first, "store sqlite:shop.db: would replay 2 messages");
+    assert!(rest.ends_with(" UTC). Add --yes to do it, --rate 500/s to throttle.\n"), "{asked}");
+    assert_eq!(run(&["dead", "replay", "--topic", "order.created", "--dry-run"]), asked);
     assert_eq!(count(&listed(&url, &[])), 3, "nothing was done");
     let done = run(&["dead", "replay", "--topic", "order.created", "--yes"]);
     assert_eq!(done, "store sqlite:shop.db: replayed 2 messages\n");

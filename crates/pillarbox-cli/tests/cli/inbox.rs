@@ -30,10 +30,18 @@ impl Place {
         Self { url, schema: "pillarbox".into(), _folder: Some(folder) }
     }
 
-    fn server(name: &str) -> Self {
+    pub(super) fn server(name: &str) -> Self {
         let url = std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run `cargo xtask test`"));
         let schema = format!("c_{}", &MessageId::new().as_uuid().simple().to_string()[16..]);
         Self { url, schema, _folder: None }
+    }
+
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
+    pub(super) fn schema(&self) -> &str {
+        &self.schema
     }
 
     /// Runs the command here; its exit code and what it prints.
@@ -132,7 +140,7 @@ async fn an_inbox_is_looked_at_and_put_right(place: &Place) {
     let dead = place.json(&["dead", "list", "--inbox"]);
     assert_eq!(dead["messages"][0]["receipt"], serde_json::json!({ "source": "stripe", "message_id": "evt_1" }));
     assert!(place.run(&["dead", "list"]).1.lines().count() == 1, "the outbox has none");
-    assert!(place.run(&["dead", "replay", "--inbox"]).1.contains("would replay 1 message;"));
+    assert!(place.run(&["dead", "replay", "--inbox"]).1.contains("would replay 1 message (since "));
     assert!(place.run(&["dead", "replay", "--inbox", "--yes"]).1.ends_with("/inbox: replayed 1 message\n"));
     assert_eq!(place.json(&["inbox", "get", "stripe", "evt_1"])["state"], "processing");
     fail_one(&*inbox, "no such invoice").await;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use pillarbox::{Outbox, Runtime};
-use pillarbox_core::admin::Filter;
+use pillarbox_core::admin::{Filter, Replay};
 use pillarbox_core::inbox::Incoming;
 use pillarbox_core::lease::{Claim, Held, Lease};
 use pillarbox_core::store::{Claimed, Enqueue, OutboxStore, Reaped, Settlement};
@@ -191,7 +191,7 @@ fn what_expired_in_a_jump_can_be_brought_back() {
         assert_eq!(claim(store, OwnerToken::new()).await, []);
         assert_eq!(store.reap_all(Default::default()).await.unwrap().expired, 1);
         clock.set(0).await;
-        assert_eq!(store.replay(&Filter::all(), 10).await.unwrap(), 1);
+        assert_eq!(store.replay(&Replay::dead(Filter::all(), 10)).await.unwrap().count, 1);
         let owner = OwnerToken::new();
         let held = claim_one(store, owner).await.held;
         assert_eq!(handle(&h, store, owner, held).await, Settled::Applied);

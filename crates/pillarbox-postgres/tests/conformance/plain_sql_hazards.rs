@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pillarbox_core::admin::Filter;
+use pillarbox_core::admin::{Filter, Replay};
 use pillarbox_core::schema::SchemaStatus;
 use pillarbox_core::store::{Enqueue, OutboxStore, Settlement};
 use pillarbox_core::{OutboxAdmin, SchemaAdmin, Settled, Verdict};
@@ -96,7 +96,7 @@ fn a_foreign_row_under_a_known_id_is_never_stuck() {
         }
         harness.advance(HOUR + HOUR).await;
         assert_eq!(store.claim(claim(10)).await.unwrap().len(), 2);
-        assert_eq!(store.replay(&Filter::all(), 10).await.unwrap(), 1);
+        assert_eq!(store.replay(&Replay::dead(Filter::all(), 10)).await.unwrap().count, 1);
     });
 }
 

@@ -5,9 +5,10 @@ use std::time::SystemTime;
 
 use async_trait::async_trait;
 use pillarbox_core::admin::{
-    BlockedKey, Counts, Filter, ListQuery, MessageName, OutboxAdmin, Overview, Page, StoredMessage, TopicCounts,
+    BlockedKey, Counts, Ended, Filter, Group, GroupBy, ListQuery, MessageName, OutboxAdmin, Overview, Page, Replay,
+    Replayed, StoredMessage, Tally, TopicCounts,
 };
-use pillarbox_core::{AfterDead, State, StoreError, WorkId};
+use pillarbox_core::{AfterDead, StoreError, WorkId};
 
 use super::outbox::Outbox;
 use super::row::{Place, Row};
@@ -43,15 +44,46 @@ impl OutboxAdmin for MemoryStore {
         })
     }
 
-    async fn count_dead(&self, filter: &Filter) -> Result<u64, StoreError> {
+    async fn tally(&self, ended: Ended, filter: &Filter) -> Result<Tally, StoreError> {
         filter.validate(1)?;
-        self.call(|outbox, now| dead(outbox, filter, u32::MAX, now).len() as u64)
+        self.call(|outbox, now| {
+            let instants: Vec<_> = matching(outbox, ended, filter, now).map(Row::since).collect();
+            let all = outbox.rows().filter(|row| row.state() == ended.state() && matches(row, filter, now)).count();
+            Tally {
+                count: instants.len() as u64,
+                oldest: instants.iter().min().copied(),
+                newest: instants.iter().max().copied(),
+                receipt_count: (all - instants.len()) as u64,
+            }
+        })
     }
 
-    async fn replay(&self, filter: &Filter, limit: u32) -> Result<u64, StoreError> {
+    async fn group_dead(&self, by: GroupBy, filter: &Filter, limit: u32) -> Result<Vec<Group>, StoreError> {
         filter.validate(limit)?;
         self.call(|outbox, now| {
-            let ids = dead(outbox, filter, limit, now);
+            let mut counts = BTreeMap::<(&str, Option<&str>), u64>::new();
+            for row in matching(outbox, Ended::Dead, filter, now) {
+                let error = row.last_error.as_deref().filter(|_| by == GroupBy::Error);
+                *counts.entry((row.message.topic(), error)).or_default() += 1;
+            }
+            let group = |((topic, error), count): ((&str, Option<&str>), u64)| Group {
+                topic: topic.to_owned(),
+                error: error.map(str::to_owned),
+                count,
+            };
+            let mut groups: Vec<_> = counts.into_iter().map(group).collect();
+            groups.sort_by_key(|group| std::cmp::Reverse(group.count));
+            groups.truncate(limit as usize);
+            groups
+        })
+    }
+
+    async fn replay(&self, replay: &Replay) -> Result<Replayed, StoreError> {
+        replay.validate()?;
+        self.call(|outbox, now| {
+            let found = matching(outbox, replay.ended, &replay.filter, now);
+            let found = found.map(|row| row.id).filter(|id| replay.after.is_none_or(|after| *id > after));
+            let ids: Vec<WorkId> = found.take(replay.limit as usize).collect();
             for row in outbox.rows_mut().filter(|row| ids.contains(&row.id)) {
                 row.attempts = 0;
                 row.lost_lease_count = 0;
@@ -59,14 +91,15 @@ impl OutboxAdmin for MemoryStore {
                 row.expires_at = None;
                 row.place = Place::Free;
             }
-            ids.len() as u64
+            Replayed { count: ids.len() as u64, last: ids.last().copied() }
         })
     }
 
     async fn delete(&self, filter: &Filter, limit: u32) -> Result<u64, StoreError> {
         filter.validate(limit)?;
         self.call(|outbox, now| {
-            let ids = dead(outbox, filter, limit, now);
+            let found = matching(outbox, Ended::Dead, filter, now).map(|row| row.id);
+            let ids: Vec<WorkId> = found.take(limit as usize).collect();
             for id in &ids {
                 outbox.remove(*id);
             }
@@ -121,17 +154,19 @@ fn overview(outbox: &Outbox, now: SystemTime) -> Overview {
     overview
 }
 
-fn dead(outbox: &Outbox, filter: &Filter, limit: u32, now: SystemTime) -> Vec<WorkId> {
-    let found = outbox.rows().filter(|row| row.state() == State::Dead && matches(row, filter, now));
-    found.map(|row| row.id).take(limit as usize).collect()
+/// What can be replayed or deleted: a receipt cannot.
+fn matching<'a>(
+    outbox: &'a Outbox,
+    ended: Ended,
+    filter: &'a Filter,
+    now: SystemTime,
+) -> impl Iterator<Item = &'a Row> {
+    let is_whole = |row: &Row| !matches!(row.place, Place::Done { is_receipt: true, .. });
+    outbox.rows().filter(move |row| row.state() == ended.state() && is_whole(row) && matches(row, filter, now))
 }
 
 fn matches(row: &Row, filter: &Filter, now: SystemTime) -> bool {
-    let since = match row.place {
-        Place::Done { settled_at, .. } | Place::Dead { settled_at, .. } => settled_at,
-        Place::Free | Place::Leased { .. } | Place::Waiting { .. } => row.created_at,
-    };
-    let age = now.duration_since(since).unwrap_or_default();
+    let age = now.duration_since(row.since()).unwrap_or_default();
     let contains = |text: &str| row.last_error.as_ref().is_some_and(|error| error.contains(text));
     (filter.work_ids.is_empty() || filter.work_ids.contains(&row.id))
         && filter.topic.as_ref().is_none_or(|topic| topic == row.message.topic())

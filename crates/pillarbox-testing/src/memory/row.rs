@@ -72,6 +72,14 @@ impl Row {
         row
     }
 
+    /// Since when it has been done or dead, or stored.
+    pub(super) fn since(&self) -> SystemTime {
+        match self.place {
+            Place::Done { settled_at, .. } | Place::Dead { settled_at, .. } => settled_at,
+            Place::Free | Place::Leased { .. } | Place::Waiting { .. } => self.created_at,
+        }
+    }
+
     /// Counts the attempt and puts the row under the lease.
     pub(super) fn lease(&mut self, lease: Lease, now: SystemTime) {
         self.attempts = increased(self.attempts);

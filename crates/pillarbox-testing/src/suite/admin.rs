@@ -143,7 +143,7 @@ pub async fn a_topic_filter_is_exact<H: Harness>() {
     for (topic, message) in topics.iter().zip(&batch) {
         let filter = Filter::topic(*topic);
         assert_eq!(listed_ids(&list(h.store(), State::Dead, filter.clone()).await), [message.id()], "{topic:?}");
-        assert_eq!(h.store().count_dead(&filter).await.expect("they can be counted"), 1, "{topic:?}");
+        assert_eq!(count_dead(h.store(), &filter).await, 1, "{topic:?}");
     }
 }
 
@@ -175,11 +175,11 @@ pub async fn a_correlation_id_is_found_exactly<H: Harness>() {
         ] {
             assert_eq!(listed_ids(&list(h.store(), state, of(correlation)).await), expected, "{correlation:?}");
         }
-        assert_eq!(h.store().count_dead(&of(correlation)).await.expect("they can be counted"), 1);
+        assert_eq!(h.store().tally(Ended::Dead, &of(correlation)).await.expect("they can be counted").count, 1);
     }
     let both = Filter { topic: Some("other".into()), ..of("cart") };
-    assert_eq!(h.store().count_dead(&both).await.expect("they can be counted"), 0);
-    assert_eq!(h.store().replay(&of("cart"), 10).await.expect("a replay succeeds"), 1);
+    assert_eq!(h.store().tally(Ended::Dead, &both).await.expect("they can be counted").count, 0);
+    assert_eq!(h.store().replay(&Replay::dead(of("cart"), 10)).await.expect("a replay succeeds").count, 1);
     assert_eq!(state(h.store(), dead[0].id()).await, State::Pending);
     assert_eq!(h.store().delete(&of("Cart"), 10).await.expect("a delete succeeds"), 1);
     assert_eq!(find(h.store(), dead[1].id()).await, None);
@@ -233,8 +233,8 @@ pub async fn age_filters_count_from_the_right_moment<H: Harness>() {
         assert_eq!(listed_ids(&list(h.store(), state, newer(age + 2 * MINUTE)).await), [id]);
         assert_eq!(list(h.store(), state, newer(age - MINUTE)).await, []);
     }
-    assert_eq!(h.store().count_dead(&older(2 * HOUR)).await.expect("they can be counted"), 0);
-    assert_eq!(h.store().count_dead(&newer(2 * HOUR)).await.expect("they can be counted"), 1);
+    assert_eq!(count_dead(h.store(), &older(2 * HOUR)).await, 0);
+    assert_eq!(count_dead(h.store(), &newer(2 * HOUR)).await, 1);
 }
 
 /// Limits out of range and texts with NUL are refused before anything is asked. H48.
@@ -244,10 +244,11 @@ pub async fn an_admin_call_is_bounded<H: Harness>() {
     for limit in [0, ADMIN_LIMIT_MAX + 1] {
         let query = ListQuery { state: State::Dead, filter: Filter::all(), after: None, limit };
         assert_eq!(refused_fields(h.store().list(&query).await), ["limit"]);
-        assert_eq!(refused_fields(h.store().replay(&Filter::all(), limit).await), ["limit"]);
+        assert_eq!(refused_fields(h.store().replay(&Replay::dead(Filter::all(), limit)).await), ["limit"]);
         assert_eq!(refused_fields(h.store().delete(&Filter::all(), limit).await), ["limit"]);
+        assert_eq!(refused_fields(h.store().group_dead(GroupBy::Topic, &Filter::all(), limit).await), ["limit"]);
     }
     let nul = Filter { error_contains: Some("a\0".into()), topic: Some("b\0".into()), ..Filter::correlation_id("c\0") };
-    assert_eq!(refused_fields(h.store().count_dead(&nul).await), ["topic", "correlation_id", "error_contains"]);
+    assert_eq!(refused_fields(h.store().tally(Ended::Dead, &nul).await), ["topic", "correlation_id", "error_contains"]);
     assert_eq!(counts(h.store()).await.dead, 1);
 }

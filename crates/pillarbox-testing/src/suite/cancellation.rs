@@ -95,7 +95,7 @@ pub async fn housekeeping_cut_short_does_no_harm<H: Harness>() {
         cut_short(polls, h.store().reap(Reap::default())).await;
         cut_short(polls, h.store().purge(PurgeLimit::default())).await;
         cut_short(polls, h.store().overview()).await;
-        cut_short(polls, h.store().replay(&Filter::all(), 10)).await;
+        cut_short(polls, h.store().replay(&Replay::dead(Filter::all(), 10))).await;
     }
     assert_eq!(h.store().renew(owner, &held, LEASE).await.expect("a renew succeeds"), [Settled::Applied; 10]);
     assert_eq!(counts(h.store()).await.processing, 10);

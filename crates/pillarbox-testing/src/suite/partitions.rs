@@ -126,7 +126,7 @@ pub async fn a_message_that_comes_back_stays_in_its_partition<H: Harness>() {
         let claimed = claim_from(h.store(), owner, 10, &serving("a")).await;
         settle_all(h.store(), owner, &claimed, &verdict).await;
         h.advance(MINUTE).await;
-        h.store().replay(&Filter::all(), 10).await.expect("a replay succeeds");
+        replay(h.store(), &Filter::all(), 10).await;
         assert_eq!(next(&h, &serving("b")).await, "", "{verdict:?}");
         let claimed = claim_from(h.store(), owner, 10, &serving("a")).await;
         assert_eq!(names(&claimed), "a1", "{verdict:?}");
@@ -136,7 +136,7 @@ pub async fn a_message_that_comes_back_stays_in_its_partition<H: Harness>() {
         assert_eq!(next(&h, &serving("a")).await, "a1", "{lost}");
         h.advance(LEASE).await;
         reap_all(h.store()).await;
-        h.store().replay(&Filter::all(), 10).await.expect("a replay succeeds");
+        replay(h.store(), &Filter::all(), 10).await;
         assert_eq!(next(&h, &serving("b")).await, "", "{lost}");
     }
 }
@@ -151,7 +151,7 @@ pub async fn a_parked_message_stays_in_its_partition<H: Harness>() {
     assert_eq!(h.store().reap_all(AfterDead::Park).await.expect("a reap succeeds").parked, 1);
     let parked = Filter { error_contains: Some(REASON_PARKED.into()), ..Filter::all() };
     assert_eq!(h.store().delete(&Filter::work_id(claimed[0].held.work_id), 1).await.expect("it is deleted"), 1);
-    assert_eq!(h.store().replay(&parked, 10).await.expect("a replay succeeds"), 1);
+    assert_eq!(replay(h.store(), &parked, 10).await, 1);
     assert_eq!(next(&h, &serving("b")).await, "");
     assert_eq!(next(&h, &serving("a")).await, "a2");
 }

@@ -303,7 +303,7 @@ pub async fn a_dead_message_goes_one_way<H: Harness>() {
         let store = h.store().clone();
         async move {
             let changed = match number % 2 {
-                0 => store.replay(&Filter::all(), 20).await,
+                0 => store.replay(&Replay::dead(Filter::all(), 20)).await.map(|replayed| replayed.count),
                 _ => store.delete(&Filter::all(), 20).await,
             };
             (number % 2, changed.expect("the change succeeds"))

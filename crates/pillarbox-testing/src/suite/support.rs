@@ -6,7 +6,9 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use pillarbox_core::admin::Counts;
-pub(super) use pillarbox_core::admin::{BlockedKey, Filter, ListQuery, MessageName, OutboxAdmin, StoredMessage};
+pub(super) use pillarbox_core::admin::{
+    BlockedKey, Ended, Filter, Group, GroupBy, ListQuery, MessageName, OutboxAdmin, Replay, StoredMessage, Tally,
+};
 pub(super) use pillarbox_core::inbox::{
     ContentHash, InboxOptions, InboxRecord, Mark, Received, Reception, Registered, Sighting,
 };
@@ -195,6 +197,19 @@ pub(super) async fn state(store: &(impl OutboxAdmin + ?Sized), id: MessageId) ->
 pub(super) async fn list(store: &(impl OutboxAdmin + ?Sized), state: State, filter: Filter) -> Vec<StoredMessage> {
     let query = ListQuery { state, filter, after: None, limit: 10_000 };
     store.list(&query).await.expect("messages can be listed").messages
+}
+
+pub(super) async fn count_dead(admin: &(impl OutboxAdmin + ?Sized), filter: &Filter) -> u64 {
+    tally(admin, Ended::Dead, filter).await.count
+}
+
+pub(super) async fn tally(admin: &(impl OutboxAdmin + ?Sized), ended: Ended, filter: &Filter) -> Tally {
+    admin.tally(ended, filter).await.expect("messages can be counted")
+}
+
+/// Replays dead messages, from the lowest on.
+pub(super) async fn replay(admin: &(impl OutboxAdmin + ?Sized), filter: &Filter, limit: u32) -> u64 {
+    admin.replay(&Replay::dead(filter.clone(), limit)).await.expect("a replay succeeds").count
 }
 
 pub(super) fn listed_ids(messages: &[StoredMessage]) -> Vec<MessageId> {

@@ -251,17 +251,31 @@ impl<'a, H: Harness> Walk<'a, H> {
             _ => {}
         }
         let limit = *[1, 2, 100].choose(&mut self.rng).expect("there is a choice");
-        let model = self.model.count_dead(&filter).await.expect("the reference counts");
-        let backend = self.backend.count_dead(&filter).await.expect("the backend counts");
-        self.compare(&format!("count dead {filter:?}"), model, backend);
+        let ended = if self.rng.random_bool(0.8) { Ended::Dead } else { Ended::Done };
+        let (model, backend) = (tally(&self.model, ended, &filter).await, tally(&self.backend, ended, &filter).await);
+        self.compare(
+            &format!("tally {ended:?} {filter:?}"),
+            (model.count, model.receipt_count),
+            (backend.count, backend.receipt_count),
+        );
+        self.groups(&filter, limit).await;
         if self.rng.random_bool(0.7) {
-            let model = self.model.replay(&filter, limit).await.expect("the reference replays");
-            let backend = self.backend.replay(&filter, limit).await.expect("the backend replays");
-            self.compare(&format!("replay {limit}"), model, backend);
+            let replay = Replay { ended, filter, after: None, limit };
+            let model = self.model.replay(&replay).await.expect("the reference replays");
+            let backend = self.backend.replay(&replay).await.expect("the backend replays");
+            self.compare(&format!("{replay:?}"), model.count, backend.count);
         } else {
             let model = self.model.delete(&filter, limit).await.expect("the reference deletes");
             let backend = self.backend.delete(&filter, limit).await.expect("the backend deletes");
             self.compare(&format!("delete {limit}"), model, backend);
+        }
+    }
+
+    async fn groups(&mut self, filter: &Filter, limit: u32) {
+        for by in [GroupBy::Topic, GroupBy::Error] {
+            let model = self.model.group_dead(by, filter, limit).await.expect("the reference groups");
+            let backend = self.backend.group_dead(by, filter, limit).await.expect("the backend groups");
+            self.compare(&format!("groups by {by:?}"), model, backend);
         }
     }
 

@@ -2,7 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use pillarbox::admin::{BlockedKey, Filter, ListQuery, MessageName, Overview, Page, StoredMessage};
+use pillarbox::admin::{
+    BlockedKey, Ended, Filter, Group, GroupBy, ListQuery, MessageName, Overview, Page, Replay, Replayed, StoredMessage,
+    Tally,
+};
 use pillarbox::inbox::InboxOptions;
 use pillarbox::prelude::*;
 use pillarbox::schema::SchemaStatus;
@@ -130,12 +133,16 @@ impl OutboxAdmin for Watched {
         self.memory.list(query).await
     }
 
-    async fn count_dead(&self, filter: &Filter) -> Result<u64, StoreError> {
-        self.memory.count_dead(filter).await
+    async fn tally(&self, ended: Ended, filter: &Filter) -> Result<Tally, StoreError> {
+        self.memory.tally(ended, filter).await
     }
 
-    async fn replay(&self, filter: &Filter, limit: u32) -> Result<u64, StoreError> {
-        self.memory.replay(filter, limit).await
+    async fn group_dead(&self, by: GroupBy, filter: &Filter, limit: u32) -> Result<Vec<Group>, StoreError> {
+        self.memory.group_dead(by, filter, limit).await
+    }
+
+    async fn replay(&self, replay: &Replay) -> Result<Replayed, StoreError> {
+        self.memory.replay(replay).await
     }
 
     async fn delete(&self, filter: &Filter, limit: u32) -> Result<u64, StoreError> {

@@ -1,5 +1,10 @@
--- How many dead messages match: the dry run of replay and delete.
-SELECT count(*)
+-- How many dead messages match, and since when: the dry run of replay and delete. The program puts another state in the
+-- place of this one; a receipt is nothing that could be replayed.
+SELECT
+    count(*) FILTER (WHERE NOT is_receipt),
+    min(settled_at) FILTER (WHERE NOT is_receipt),
+    max(settled_at) FILTER (WHERE NOT is_receipt),
+    count(*) FILTER (WHERE is_receipt)
 FROM pillarbox.outbox_shelf
 WHERE state = 'dead'
   AND ($1::bigint[] IS NULL OR id = ANY ($1))

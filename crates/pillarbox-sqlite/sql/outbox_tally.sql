@@ -1,5 +1,9 @@
--- The dry run of a replay or a deletion: the same filter, nothing changed. ?1 keeps the numbers equal to the others.
-SELECT count(*)
+-- The dry run of a replay or a deletion: the same filter, nothing changed. ?1 keeps the numbers equal to the others. The
+-- program puts another state in the place of 'dead'; a receipt is nothing that could be replayed.
+SELECT count(*) FILTER (WHERE is_receipt = 0),
+       min(settled_at) FILTER (WHERE is_receipt = 0),
+       max(settled_at) FILTER (WHERE is_receipt = 0),
+       count(*) FILTER (WHERE is_receipt <> 0)
   FROM pillarbox_outbox_shelf
  WHERE state = 'dead' AND id > ?1
    AND (?2 IS NULL OR id IN (SELECT value FROM json_each(?2)))

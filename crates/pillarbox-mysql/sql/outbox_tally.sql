@@ -1,5 +1,10 @@
--- The dry run of replay and delete.
-SELECT COUNT(*) AS `count`
+-- The dry run of replay and delete. The program puts another state in the place of this one; a receipt is nothing that could
+-- be replayed.
+SELECT
+    COUNT(IF(`is_receipt` = 0, 1, NULL)) AS `count`,
+    MIN(IF(`is_receipt` = 0, `settled_at`, NULL)) AS `oldest`,
+    MAX(IF(`is_receipt` = 0, `settled_at`, NULL)) AS `newest`,
+    COUNT(IF(`is_receipt` <> 0, 1, NULL)) AS `receipts`
 FROM `pillarbox_outbox_shelf`
 WHERE `state` = 'dead'
     AND (TRUE /*only*/)

@@ -1,0 +1,146 @@
+//! `pillarbox doctor`: what is wrong around a store, and what to do about it.
+
+use std::time::{Duration, SystemTime};
+
+use clap::Args;
+use pillarbox::diagnosis::{Finding, Health};
+use pillarbox::schema::{SchemaAdmin, SchemaPolicy, SchemaStatus};
+use pillarbox::{Backend, Store, StoreError};
+use serde_json::json;
+
+use crate::exit::{Exit, Failure};
+use crate::output::{Paint, escaped, json_line, say};
+use crate::store_args::StoreArgs;
+
+/// A wake-up on a healthy connection takes milliseconds.
+const WAKEUP_PATIENCE: Duration = Duration::from_secs(3);
+
+/// Nothing is changed. Exits with 3 when something should be better, with 4 when messages may be lost or nothing works.
+#[derive(Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// Print one line of JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) async fn run(options: Options) -> Result<Exit, Failure> {
+    let assume = options.store.options(SchemaPolicy::Assume)?;
+    let address = options.store.address()?.existing();
+    let store = address.connect(assume).await?;
+    let failure = |error: StoreError| address.failure(&error);
+    let mut findings = vec![schema(&*store).await.map_err(failure)?];
+    findings.extend(clock(&*store).await.map_err(failure)?);
+    findings.push(wakeups(&*store, address.backend).await);
+    findings.extend(store.diagnose().await.map_err(failure)?);
+    say(&match options.json {
+        true => as_json(store.id().as_str(), &findings),
+        false => as_text(store.id().as_str(), &findings, Paint::of_stdout()),
+    })?;
+    Ok(exit(&findings))
+}
+
+fn exit(findings: &[Finding]) -> Exit {
+    match findings.iter().map(|finding| finding.health).max() {
+        Some(Health::Critical) => Exit::Critical,
+        Some(Health::Warning) => Exit::Warning,
+        _ => Exit::Fine,
+    }
+}
+
+async fn schema(store: &dyn Store) -> Result<Finding, StoreError> {
+    let fix = "run `pillarbox migrate`";
+    Ok(match SchemaAdmin::check_schema(store).await? {
+        SchemaStatus::Current(version) => Finding::fine("schema", format!("{version}, as this version expects")),
+        SchemaStatus::Missing => Finding::critical("schema", "there are no tables", fix),
+        SchemaStatus::Behind { found, expected } => {
+            Finding::critical("schema", format!("{found}, and this version expects {expected}"), fix)
+        }
+        SchemaStatus::Ahead { found, expected } => {
+            let what = format!("{found}, and this version knows only {expected}");
+            Finding::critical("schema", what, "install the version of pillarbox that your programs use")
+        }
+    })
+}
+
+async fn clock(store: &dyn Store) -> Result<Option<Finding>, StoreError> {
+    let before = SystemTime::now();
+    let database = store.clock().await?;
+    Ok(database.map(|database| Finding::clock(before, database, SystemTime::now())))
+}
+
+/// Sends one and waits for it: a pooler takes a LISTEN and then passes nothing on.
+async fn wakeups(store: &dyn Store, backend: Backend) -> Finding {
+    let dead = || {
+        let what = "LISTEN is dead behind a transaction pooler; programs poll instead";
+        Finding::warning("wake-ups", what, "connect the runtime directly, or accept up to one poll interval of latency")
+    };
+    let subscription = match store.listen().await {
+        Ok(Some(subscription)) => subscription,
+        Ok(None) if backend == Backend::Postgres => return dead(),
+        Ok(None) => return Finding::unknown("wake-ups", "this database has none; programs poll"),
+        Err(error) => return Finding::unknown("wake-ups", error.to_string()),
+    };
+    let mut subscription = subscription;
+    let heard = async {
+        store.wake_others().await?;
+        subscription.next().await
+    };
+    match tokio::time::timeout(WAKEUP_PATIENCE, heard).await {
+        Ok(Ok(())) => Finding::fine("wake-ups", "a message of this machine was heard at once"),
+        Ok(Err(error)) => Finding::unknown("wake-ups", error.to_string()),
+        Err(_) => dead(),
+    }
+}
+
+fn as_text(store: &str, findings: &[Finding], paint: Paint) -> String {
+    let mut text = format!("store {}\n", escaped(store));
+    for Finding { check, health, what, fix } in findings {
+        let line = |sign: char| format!("{sign} {check}: {}", escaped(what));
+        let line = match health {
+            Health::Unknown => line('–'),
+            Health::Fine => paint.good(&line('✓')),
+            Health::Warning => paint.warning(&line('!')),
+            Health::Critical => paint.bad(&line('✗')),
+        };
+        text.push_str(&format!("{line}\n"));
+        if let Some(fix) = fix {
+            text.push_str(&format!("  fix: {}\n", escaped(fix)));
+        }
+    }
+    text
+}
+
+fn as_json(store: &str, findings: &[Finding]) -> String {
+    let word = findings.iter().map(|finding| finding.health).max().unwrap_or(Health::Fine);
+    let findings: Vec<_> = findings
+        .iter()
+        .map(|Finding { check, health, what, fix }| {
+            json!({ "check": check, "health": health.as_str(), "what": what, "fix": fix })
+        })
+        .collect();
+    json_line(&json!({ "store": store, "health": word.as_str(), "findings": findings }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_finding_decides() {
+        let [fine, unknown] = [Finding::fine("a", "b"), Finding::unknown("a", "b")];
+        let [warning, critical] = [Finding::warning("a", "b", "c"), Finding::critical("a", "b", "c")];
+        assert_eq!(exit(&[]), Exit::Fine);
+        assert_eq!(exit(&[fine.clone(), unknown]), Exit::Fine);
+        assert_eq!(exit(&[fine, warning.clone()]), Exit::Warning);
+        assert_eq!(exit(&[warning, critical]), Exit::Critical);
+    }
+
+    #[test]
+    fn what_is_wrong_comes_with_what_to_do() {
+        let findings = [Finding::fine("schema", "7"), Finding::critical("durability", "fsync\x1b is off", "set it on")];
+        let text = as_text("shop", &findings, Paint::OFF);
+        assert_eq!(text, "store shop\n✓ schema: 7\n✗ durability: fsync\\u{1b} is off\n  fix: set it on\n");
+    }
+}

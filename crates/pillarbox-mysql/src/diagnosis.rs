@@ -1,0 +1,110 @@
+//! What MySQL and MariaDB say of themselves, and what that means for messages.
+
+use pillarbox_core::StoreError;
+use pillarbox_core::diagnosis::{Facts, Finding};
+use sqlx::Row as _;
+
+use crate::row::get;
+use crate::store::MysqlStore;
+
+/// Rights that every call together needs.
+const NEEDED: [&str; 5] = ["SELECT", "INSERT", "UPDATE", "DELETE", "EXECUTE"];
+
+pub(crate) async fn diagnose(store: &MysqlStore) -> Result<Vec<Finding>, StoreError> {
+    let rows = store.transact(vec![store.inner.sql.diagnose.clone()]).await?;
+    let facts = rows.iter().filter(|row| row.len() == 2).map(|row| {
+        let text = |column| get::<Option<Vec<u8>>>(row, column).map(Option::unwrap_or_default);
+        let text = |column| text(column).map(|text| String::from_utf8_lossy(&text).into_owned());
+        Ok((text(0)?, text(1)?))
+    });
+    let facts = facts.collect::<Result<Facts, StoreError>>()?;
+    let naming = store.inner.options.naming.joined();
+    Ok(findings(&facts, store.pool().connect_options().get_host(), &naming))
+}
+
+fn findings(facts: &Facts, host: &str, table: &str) -> Vec<Finding> {
+    let is_encrypted = facts.get("Ssl_cipher").map(|cipher| !cipher.is_empty());
+    let tls = "add ssl-mode=VERIFY_IDENTITY (or at least REQUIRED) to the address";
+    vec![
+        durability(facts),
+        Finding::fine("isolation", "the store's own transactions are READ COMMITTED, whatever the default"),
+        privileges(facts, table),
+        Finding::connections(facts.number("Threads_connected"), facts.number("max_connections")),
+        Finding::encryption(is_encrypted, host, tls),
+        Finding::primary(facts.is_on("read_only") == Some(true)),
+    ]
+}
+
+fn durability(facts: &Facts) -> Finding {
+    match facts.get("innodb_flush_log_at_trx_commit") {
+        None => return Finding::unknown("durability", "the server does not say"),
+        Some("1" | "3") => {}
+        Some(value) => {
+            let what = format!(
+                "innodb_flush_log_at_trx_commit is {value}: a crash takes the last commits back, and what they enqueued"
+            );
+            return Finding::warning("durability", what, "set innodb_flush_log_at_trx_commit = 1, or accept that");
+        }
+    }
+    if facts.is_on("log_bin") == Some(true) && facts.number("sync_binlog") != Some(1) {
+        let what = "sync_binlog is not 1: after a crash replicas may lack commits that the primary has";
+        return Finding::warning("durability", what, "set sync_binlog = 1, or accept that");
+    }
+    Finding::fine("durability", "every commit reaches the disk")
+}
+
+/// A right may come from the server, the database or each of the two tables.
+fn privileges(facts: &Facts, table: &str) -> Finding {
+    if facts.get("role").is_some_and(|role| role != "NONE") {
+        return Finding::unknown("privileges", "a role is active, and what it grants is not looked at");
+    }
+    let (wide, narrow) = (facts.all("grant"), facts.all("table_grant"));
+    let tables = [table.to_owned(), format!("{table}_shelf")];
+    let mut missing = Vec::new();
+    for right in NEEDED.iter().filter(|right| !wide.iter().any(|has| has == *right)) {
+        if *right == "EXECUTE" {
+            missing.push("EXECUTE on the database".to_owned());
+            continue;
+        }
+        let on_tables = tables.iter().map(|table| format!("{right} ON {table}"));
+        missing.extend(on_tables.filter(|grant| !narrow.contains(grant)));
+    }
+    Finding::privileges(&missing)
+}
+
+#[cfg(test)]
+mod tests {
+    use pillarbox_core::diagnosis::Health;
+
+    use super::*;
+
+    fn facts(facts: &[(&str, &str)]) -> Facts {
+        facts.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn what_a_crash_can_take_is_told() {
+        let table = [
+            (["1", "OFF", "0"], Health::Fine),
+            (["1", "ON", "1"], Health::Fine),
+            (["1", "1", "0"], Health::Warning),
+            (["2", "OFF", "0"], Health::Warning),
+            (["0", "ON", "1"], Health::Warning),
+        ];
+        for ([flush, binlog, sync], health) in table {
+            let facts = facts(&[("innodb_flush_log_at_trx_commit", flush), ("log_bin", binlog), ("sync_binlog", sync)]);
+            assert_eq!(durability(&facts).health, health, "{flush} {binlog} {sync}");
+        }
+    }
+
+    #[test]
+    fn missing_rights_are_named() {
+        let wide = ["SELECT", "INSERT", "DELETE", "EXECUTE"].map(|right| ("grant", right));
+        let narrow = [("table_grant", "UPDATE ON s_t")];
+        let finding = privileges(&facts(&[&wide[..], &narrow].concat()), "s_t");
+        assert_eq!(finding.what, "the user lacks UPDATE ON s_t_shelf");
+        let both = [&wide[..], &narrow, &[("table_grant", "UPDATE ON s_t_shelf")]].concat();
+        assert_eq!(privileges(&facts(&both), "s_t").health, Health::Fine);
+        assert_eq!(privileges(&facts(&[("role", "clerk")]), "s_t").health, Health::Unknown);
+    }
+}
