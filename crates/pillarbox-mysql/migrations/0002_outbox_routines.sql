@@ -631,21 +631,140 @@ BEGIN
 END$$
 DELIMITER ;
 
--- For other languages: stores a message in the caller's open transaction; a message_id of NULL draws one. Answers one row,
--- or none when the message is known already.
+-- Which partition a key belongs to: FNV-1a of its bytes, folded to 32 bits, as the library counts it. The 64 bits come in two
+-- halves, because their product would overflow; the prime is 2^40 + 435. A procedure, because servers that keep a binary log
+-- let only administrators create functions.
+DROP PROCEDURE IF EXISTS `pillarbox_outbox_key_hash`;
+DELIMITER $$
+CREATE PROCEDURE `pillarbox_outbox_key_hash`(p_key LONGTEXT CHARACTER SET utf8mb4, OUT p_hash BIGINT)
+    SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_bytes LONGBLOB DEFAULT CAST(p_key AS BINARY);
+    DECLARE v_place INT DEFAULT 1;
+    DECLARE v_high BIGINT UNSIGNED DEFAULT 3421674724;
+    DECLARE v_low BIGINT UNSIGNED DEFAULT 2216829733;
+    WHILE v_place <= LENGTH(v_bytes) DO
+        SET v_low = v_low ^ ASCII(SUBSTR(v_bytes, v_place, 1));
+        SET v_high = (v_high * 435 + (v_low << 8) + (v_low * 435 >> 32)) & 4294967295;
+        SET v_low = v_low * 435 & 4294967295;
+        SET v_place = v_place + 1;
+    END WHILE;
+    SET p_hash = IF(p_key IS NULL, NULL, v_high ^ v_low);
+END$$
+DELIMITER ;
+
+-- For other languages: stores a message in the caller's open transaction. `p_options` is a JSON object of what a message may
+-- have besides topic, payload and key: message_id (as text), message_type, aggregate_type, aggregate_id, tenant_id,
+-- correlation_id, causation_id, content_type, headers (an object), priority, delay_seconds, expires_in_seconds.
+-- Answers one row, or none when the message is known already. What the library would refuse is refused in its words: the
+-- field and the limit, never the value.
 DROP PROCEDURE IF EXISTS `pillarbox_outbox_enqueue`;
 DELIMITER $$
 CREATE PROCEDURE `pillarbox_outbox_enqueue`(
-    p_message_id BINARY(16), p_topic VARCHAR(255) CHARACTER SET utf8mb4, p_payload LONGBLOB,
-    p_message_type VARCHAR(255) CHARACTER SET utf8mb4, p_message_key VARCHAR(255) CHARACTER SET utf8mb4,
-    p_correlation_id VARCHAR(255) CHARACTER SET utf8mb4, p_content_type VARCHAR(255) CHARACTER SET utf8mb4,
-    p_headers LONGTEXT CHARACTER SET utf8mb4, p_delay_seconds INT)
+    p_topic LONGTEXT CHARACTER SET utf8mb4, p_payload LONGBLOB, p_key LONGTEXT CHARACTER SET utf8mb4,
+    p_options LONGTEXT CHARACTER SET utf8mb4)
     SQL SECURITY INVOKER
 BEGIN
+    DECLARE v_horizon DECIMAL(20, 6) DEFAULT 316224000;
+    DECLARE v_options LONGTEXT CHARACTER SET utf8mb4 DEFAULT COALESCE(p_options, '{}');
+    DECLARE v_complaint VARCHAR(128) CHARACTER SET utf8mb4;
+    DECLARE v_id, v_type, v_aggregate_type, v_aggregate_id, v_tenant, v_correlation, v_causation, v_content_type, v_headers
+        LONGTEXT CHARACTER SET utf8mb4;
+    DECLARE v_values LONGTEXT CHARACTER SET utf8mb4;
+    DECLARE v_priority, v_delay, v_expires DECIMAL(40, 6);
+    DECLARE v_key LONGTEXT CHARACTER SET utf8mb4 DEFAULT NULLIF(p_key, '');
+    DECLARE v_hash BIGINT;
+    IF NOT JSON_VALID(v_options) THEN
+        SET v_complaint = 'options must be JSON', v_options = '{}';
+    ELSEIF JSON_TYPE(v_options) <> 'OBJECT' THEN
+        SET v_complaint = 'options must be a JSON object', v_options = '{}';
+    END IF;
+    -- Names that nobody knows are mistakes, and so are values of another kind than their column's.
+    SELECT CASE
+        WHEN k.`kind` IS NULL THEN CONCAT('options must not have the name ', LEFT(JSON_QUOTE(o.`name`), 80))
+        WHEN k.`kind` = 'NUMBER' THEN CONCAT(o.`name`, ' must be a number')
+        WHEN k.`kind` = 'OBJECT' THEN CONCAT(o.`name`, ' must be a JSON object')
+        ELSE CONCAT(o.`name`, ' must be text')
+    END INTO v_complaint
+    FROM JSON_TABLE(JSON_KEYS(v_options), '$[*]' COLUMNS (`name` VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS o
+    LEFT JOIN JSON_TABLE('[
+            ["message_id", "STRING"], ["message_type", "STRING"], ["aggregate_type", "STRING"],
+            ["aggregate_id", "STRING"], ["tenant_id", "STRING"], ["correlation_id", "STRING"],
+            ["causation_id", "STRING"], ["content_type", "STRING"], ["headers", "OBJECT"], ["priority", "NUMBER"],
+            ["delay_seconds", "NUMBER"], ["expires_in_seconds", "NUMBER"]]',
+        '$[*]' COLUMNS (
+            `name` VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[0]', `kind` VARCHAR(8) CHARACTER SET utf8mb4 PATH '$[1]')) AS k
+        ON k.`name` = o.`name`
+    WHERE k.`kind` IS NULL OR JSON_TYPE(JSON_EXTRACT(v_options, CONCAT('$.', k.`name`))) NOT IN (
+        'NULL', k.`kind`, IF(k.`kind` = 'NUMBER', 'INTEGER', ''), IF(k.`kind` = 'NUMBER', 'DOUBLE', ''),
+        IF(k.`kind` = 'NUMBER', 'DECIMAL', ''), IF(k.`kind` = 'NUMBER', 'UNSIGNED INTEGER', ''))
+    LIMIT 1;
+    IF v_complaint IS NOT NULL THEN
+        SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = 30002, MESSAGE_TEXT = v_complaint;
+    END IF;
+    SELECT o.* INTO v_id, v_type, v_aggregate_type, v_aggregate_id, v_tenant, v_correlation, v_causation, v_content_type,
+        v_priority, v_delay, v_expires
+    FROM JSON_TABLE(v_options, '$' COLUMNS (
+        `a` LONGTEXT CHARACTER SET utf8mb4 PATH '$.message_id', `b` LONGTEXT CHARACTER SET utf8mb4 PATH '$.message_type',
+        `c` LONGTEXT CHARACTER SET utf8mb4 PATH '$.aggregate_type', `d` LONGTEXT CHARACTER SET utf8mb4 PATH '$.aggregate_id',
+        `e` LONGTEXT CHARACTER SET utf8mb4 PATH '$.tenant_id', `f` LONGTEXT CHARACTER SET utf8mb4 PATH '$.correlation_id',
+        `g` LONGTEXT CHARACTER SET utf8mb4 PATH '$.causation_id', `h` LONGTEXT CHARACTER SET utf8mb4 PATH '$.content_type',
+        `i` DECIMAL(40, 6) PATH '$.priority', `j` DECIMAL(40, 6) PATH '$.delay_seconds',
+        `k` DECIMAL(40, 6) PATH '$.expires_in_seconds')) AS o;
+    SET v_headers = JSON_EXTRACT(v_options, '$.headers');
+    IF JSON_TYPE(v_headers) = 'OBJECT' AND JSON_LENGTH(v_headers) > 0 THEN
+        SET v_values = JSON_EXTRACT(v_headers, '$.*');
+        SELECT CASE
+            WHEN SUM(JSON_TYPE(h.`value`) NOT IN
+                    ('STRING', 'INTEGER', 'DOUBLE', 'DECIMAL', 'UNSIGNED INTEGER', 'BOOLEAN')) > 0
+                THEN 'headers must not have a value that is not text, number or truth value'
+            WHEN SUM(LENGTH(h.`name`) + LENGTH(JSON_UNQUOTE(h.`value`))) > 65536
+                THEN CONCAT('headers must have at most 65536 bytes, has ',
+                    SUM(LENGTH(h.`name`) + LENGTH(JSON_UNQUOTE(h.`value`))))
+            WHEN SUM(h.`name` = '') > 0 THEN 'headers must not have an empty name'
+        END INTO v_complaint
+        FROM (
+            SELECT n.`name`, JSON_EXTRACT(v_values, CONCAT('$[', n.`place` - 1, ']')) AS `value`
+            FROM JSON_TABLE(JSON_KEYS(v_headers), '$[*]' COLUMNS (
+                `place` FOR ORDINALITY, `name` LONGTEXT CHARACTER SET utf8mb4 PATH '$')) AS n
+        ) AS h;
+    ELSE
+        SET v_headers = NULL;
+    END IF;
+    SET v_complaint = COALESCE(v_complaint, CASE
+        WHEN COALESCE(p_topic, '') = '' THEN 'topic must not be empty'
+        WHEN p_payload IS NULL THEN 'payload must not be null'
+        WHEN LENGTH(p_payload) > 1048576 THEN CONCAT('payload must have at most 1048576 bytes, has ', LENGTH(p_payload))
+        WHEN v_id IS NOT NULL AND (
+            v_id NOT RLIKE '^[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}$' OR v_id NOT RLIKE '[1-9a-fA-F]')
+            THEN 'message_id must be a UUID'
+        WHEN v_delay > v_horizon THEN 'delay_seconds must lie within 316224000 seconds'
+        WHEN v_expires > v_horizon THEN 'expires_in_seconds must lie within 316224000 seconds'
+        WHEN v_expires <= GREATEST(COALESCE(v_delay, 0), 0) THEN 'expires_in_seconds must lie after the due time'
+        WHEN v_priority NOT BETWEEN -32768 AND 32767 THEN 'priority must be -32768 to 32767'
+    END, (
+        SELECT IF(CHAR_LENGTH(t.`value`) > 255,
+            CONCAT(t.`name`, ' must have at most 255 characters, has ', CHAR_LENGTH(t.`value`)),
+            CONCAT(t.`name`, ' must not contain the character NUL'))
+        FROM (
+            SELECT 'topic' AS `name`, p_topic AS `value` UNION ALL SELECT 'key', v_key
+            UNION ALL SELECT 'message_type', v_type UNION ALL SELECT 'aggregate_type', v_aggregate_type
+            UNION ALL SELECT 'aggregate_id', v_aggregate_id UNION ALL SELECT 'tenant_id', v_tenant
+            UNION ALL SELECT 'correlation_id', v_correlation UNION ALL SELECT 'causation_id', v_causation
+            UNION ALL SELECT 'content_type', v_content_type
+        ) AS t
+        WHERE CHAR_LENGTH(t.`value`) > 255 OR LOCATE(CHAR(0), t.`value`) > 0
+        LIMIT 1));
+    IF v_complaint IS NOT NULL THEN
+        SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = 30002, MESSAGE_TEXT = v_complaint;
+    END IF;
+    CALL `pillarbox_outbox_key_hash`(v_key, v_hash);
     CALL `pillarbox_outbox_enqueue_one`(
-        COALESCE(p_message_id, UNHEX(REPLACE(UUID(), '-', ''))), p_topic, p_payload, p_message_type, NULL, NULL, NULL,
-        p_message_key, p_correlation_id, NULL, p_content_type, p_headers, NULL, NULL, NULLIF(p_delay_seconds, 0) * 1000000,
-        NULL, NULL, 0, NULL, NULL, 1 + FLOOR(RAND() * 9007199254740991), NULL);
+        UNHEX(REPLACE(COALESCE(v_id, UUID()), '-', '')), p_topic, p_payload, NULLIF(v_type, ''),
+        NULLIF(v_aggregate_type, ''), NULLIF(v_aggregate_id, ''), NULLIF(v_tenant, ''), v_key, NULLIF(v_correlation, ''),
+        NULLIF(v_causation, ''), COALESCE(NULLIF(v_content_type, ''), 'application/json'), v_headers, NULL, NULL,
+        ROUND(NULLIF(v_delay, 0) * 1000000), NULL, ROUND(v_expires * 1000000), COALESCE(v_priority, 0), v_hash, NULL,
+        1 + FLOOR(RAND() * 9007199254740991), NULL);
 END$$
 DELIMITER ;
 

@@ -607,12 +607,121 @@ END $$;
 
 -- What follows is for other languages: simple arguments, the same rules.
 
+-- Which partition a key belongs to: FNV-1a of its bytes, folded to 32 bits, as the library counts it. The 64 bits come in two
+-- halves, because their product would overflow; the prime is 2^40 + 435.
+CREATE OR REPLACE FUNCTION pillarbox.outbox_key_hash(key text) RETURNS bigint LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+DECLARE
+    bytes bytea := convert_to(key, 'UTF8');
+    high bigint := 3421674724;
+    low bigint := 2216829733;
+    product bigint;
+BEGIN
+    FOR place IN 0 .. length(bytes) - 1 LOOP
+        low := low # get_byte(bytes, place);
+        product := low * 435;
+        high := (high * 435 + (low << 8) + (product >> 32)) & 4294967295;
+        low := product & 4294967295;
+    END LOOP;
+    RETURN high # low;
+END $$;
+
+-- Refuses what the library refuses, in its words: the field and the limit, never the value. COLUMN names the field, too.
+CREATE OR REPLACE FUNCTION pillarbox.outbox_refuse(field text, complaint text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION '% %', field, complaint USING ERRCODE = 'check_violation', COLUMN = field;
+END $$;
+
 -- Stores one message inside the caller's transaction; answers its row, or NULL when the message id is known already.
+CREATE OR REPLACE FUNCTION pillarbox.enqueue(
+    topic text,
+    payload bytea,
+    key text DEFAULT NULL,
+    message_id uuid DEFAULT NULL,
+    message_type text DEFAULT NULL,
+    correlation_id text DEFAULT NULL,
+    causation_id text DEFAULT NULL,
+    tenant_id text DEFAULT NULL,
+    headers jsonb DEFAULT NULL,
+    content_type text DEFAULT NULL,
+    delay interval DEFAULT NULL,
+    expires_in interval DEFAULT NULL,
+    aggregate_type text DEFAULT NULL,
+    aggregate_id text DEFAULT NULL,
+    occurred_at timestamptz DEFAULT NULL,
+    priority integer DEFAULT 0
+) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    horizon_max interval := interval '316224000 seconds';
+    field text;
+    complaint text;
+BEGIN
+    IF coalesce(topic, '') = '' THEN
+        PERFORM pillarbox.outbox_refuse('topic', 'must not be empty');
+    ELSIF payload IS NULL THEN
+        PERFORM pillarbox.outbox_refuse('payload', 'must not be null');
+    ELSIF length(payload) > 1048576 THEN
+        PERFORM pillarbox.outbox_refuse(
+            'payload', format('must have at most 1048576 bytes, has %s', length(payload)));
+    ELSIF message_id = '00000000-0000-0000-0000-000000000000' THEN
+        PERFORM pillarbox.outbox_refuse('message_id', 'must not be the nil UUID');
+    ELSIF delay > horizon_max THEN
+        PERFORM pillarbox.outbox_refuse('delay', 'must lie within 316224000 seconds');
+    ELSIF expires_in > horizon_max THEN
+        PERFORM pillarbox.outbox_refuse('expires_in', 'must lie within 316224000 seconds');
+    ELSIF expires_in <= greatest(delay, interval '0') THEN
+        PERFORM pillarbox.outbox_refuse('expires_in', 'must lie after the due time');
+    ELSIF NOT coalesce(priority, 0) BETWEEN -32768 AND 32767 THEN
+        PERFORM pillarbox.outbox_refuse('priority', 'must be -32768 to 32767');
+    ELSIF occurred_at < '1970-01-01 00:00+00' OR occurred_at >= '2200-01-01 00:00+00' THEN
+        PERFORM pillarbox.outbox_refuse('occurred_at', 'must lie in the years 1970 to 2199');
+    END IF;
+    SELECT texts.name, format('must have at most 255 characters, has %s', char_length(texts.value))
+    INTO field, complaint
+    FROM (VALUES
+        ('topic', topic), ('key', key), ('message_type', message_type), ('correlation_id', correlation_id),
+        ('causation_id', causation_id), ('tenant_id', tenant_id), ('content_type', content_type),
+        ('aggregate_type', aggregate_type), ('aggregate_id', aggregate_id)) AS texts (name, value)
+    WHERE char_length(texts.value) > 255;
+    IF field IS NOT NULL THEN
+        PERFORM pillarbox.outbox_refuse(field, complaint);
+    END IF;
+    IF jsonb_typeof(headers) = 'null' THEN
+        headers := NULL;
+    ELSIF jsonb_typeof(headers) <> 'object' THEN
+        PERFORM pillarbox.outbox_refuse('headers', 'must be a JSON object');
+    ELSIF headers IS NOT NULL THEN
+        SELECT CASE
+            WHEN sum(octet_length(header.name) + octet_length(header.value #>> '{}')) > 65536
+                THEN format('must have at most 65536 bytes, has %s',
+                    sum(octet_length(header.name) + octet_length(header.value #>> '{}')))
+            WHEN bool_or(header.name = '') THEN 'must not have an empty name'
+            WHEN bool_or(jsonb_typeof(header.value) NOT IN ('string', 'number', 'boolean'))
+                THEN 'must not have a value that is not text, number or truth value'
+            END
+        INTO complaint FROM jsonb_each(headers) AS header (name, value);
+        IF complaint IS NOT NULL THEN
+            PERFORM pillarbox.outbox_refuse('headers', complaint);
+        END IF;
+    END IF;
+    RETURN (
+        SELECT stored.work_id
+        FROM pillarbox.outbox_store_delayed(
+            ARRAY[coalesce(message_id, gen_random_uuid())], ARRAY[topic], ARRAY[payload],
+            ARRAY[(extract(epoch FROM expires_in) * 1000000)::bigint], NULL, ARRAY[nullif(message_type, '')],
+            ARRAY[nullif(aggregate_type, '')], ARRAY[nullif(aggregate_id, '')], ARRAY[nullif(tenant_id, '')],
+            ARRAY[nullif(key, '')], ARRAY[nullif(correlation_id, '')], ARRAY[nullif(causation_id, '')],
+            ARRAY[nullif(content_type, '')], ARRAY[headers::text], ARRAY[occurred_at], ARRAY[priority::smallint],
+            ARRAY[pillarbox.outbox_key_hash(nullif(key, ''))], NULL, NULL, NULL,
+            ARRAY[(extract(epoch FROM delay) * 1000000)::bigint], NULL
+        ) AS stored);
+END $$;
+
+-- The same for text, which is JSON unless it is said what else.
 CREATE OR REPLACE FUNCTION pillarbox.enqueue(
     topic text,
     payload text,
     key text DEFAULT NULL,
-    message_id uuid DEFAULT gen_random_uuid(),
+    message_id uuid DEFAULT NULL,
     message_type text DEFAULT NULL,
     correlation_id text DEFAULT NULL,
     causation_id text DEFAULT NULL,
@@ -620,25 +729,40 @@ CREATE OR REPLACE FUNCTION pillarbox.enqueue(
     headers jsonb DEFAULT NULL,
     content_type text DEFAULT 'application/json',
     delay interval DEFAULT NULL,
-    expires_in interval DEFAULT NULL
-) RETURNS bigint LANGUAGE plpgsql AS $$
-BEGIN
-    IF coalesce(topic, '') = '' OR char_length(topic) > 255 THEN
-        RAISE EXCEPTION 'topic must have 1 to 255 characters' USING ERRCODE = 'check_violation';
-    END IF;
-    IF payload IS NULL THEN
-        RAISE EXCEPTION 'payload must not be null' USING ERRCODE = 'null_value_not_allowed';
-    END IF;
-    RETURN (
-        SELECT stored.work_id
-        FROM pillarbox.outbox_store_delayed(
-            ARRAY[message_id], ARRAY[topic], ARRAY[convert_to(payload, 'UTF8')],
-            ARRAY[(extract(epoch FROM expires_in) * 1000000)::bigint], NULL, ARRAY[message_type], NULL, NULL,
-            ARRAY[tenant_id], ARRAY[nullif(key, '')], ARRAY[nullif(correlation_id, '')],
-            ARRAY[causation_id], ARRAY[content_type], ARRAY[headers::text], NULL, NULL, NULL, NULL, NULL,
-            NULL, ARRAY[(extract(epoch FROM delay) * 1000000)::bigint], NULL
-        ) AS stored);
-END $$;
+    expires_in interval DEFAULT NULL,
+    aggregate_type text DEFAULT NULL,
+    aggregate_id text DEFAULT NULL,
+    occurred_at timestamptz DEFAULT NULL,
+    priority integer DEFAULT 0
+) RETURNS bigint LANGUAGE sql AS $$
+    SELECT pillarbox.enqueue(
+        topic, convert_to(payload, 'UTF8'), key, message_id, message_type, correlation_id, causation_id, tenant_id, headers,
+        content_type, delay, expires_in, aggregate_type, aggregate_id, occurred_at, priority)
+$$;
+
+-- The same for a JSON document.
+CREATE OR REPLACE FUNCTION pillarbox.enqueue(
+    topic text,
+    payload jsonb,
+    key text DEFAULT NULL,
+    message_id uuid DEFAULT NULL,
+    message_type text DEFAULT NULL,
+    correlation_id text DEFAULT NULL,
+    causation_id text DEFAULT NULL,
+    tenant_id text DEFAULT NULL,
+    headers jsonb DEFAULT NULL,
+    content_type text DEFAULT 'application/json',
+    delay interval DEFAULT NULL,
+    expires_in interval DEFAULT NULL,
+    aggregate_type text DEFAULT NULL,
+    aggregate_id text DEFAULT NULL,
+    occurred_at timestamptz DEFAULT NULL,
+    priority integer DEFAULT 0
+) RETURNS bigint LANGUAGE sql AS $$
+    SELECT pillarbox.enqueue(
+        topic, convert_to(payload::text, 'UTF8'), key, message_id, message_type, correlation_id, causation_id, tenant_id,
+        headers, content_type, delay, expires_in, aggregate_type, aggregate_id, occurred_at, priority)
+$$;
 
 -- Claims up to batch messages for an owner.
 CREATE OR REPLACE FUNCTION pillarbox.claim(owner uuid, lease interval, batch integer)

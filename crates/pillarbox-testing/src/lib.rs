@@ -72,6 +72,7 @@
 
 mod assertions;
 pub mod conformance;
+mod contract;
 mod double;
 mod encryption;
 mod everything;
@@ -86,6 +87,7 @@ pub mod transport_suite;
 pub use assertions::{refuse_matching, refuse_topic, require_matching, require_topic};
 
 pub use conformance::run;
+pub use contract::{assert_contract_message, code_blocks, contract_key_hash};
 pub use double::{TestOutbox, memory};
 pub use encryption::Encryption;
 pub use everything::use_everything;

@@ -15,13 +15,14 @@ use uuid::Uuid;
 /// Connections of one pool: many tests run at once, and the server has 300.
 const CONNECTIONS_MAX: u32 = 4;
 
-pub(crate) const ROUTINES: [&str; 14] = [
+pub(crate) const ROUTINES: [&str; 15] = [
     "require_tx",
     "enqueue_one",
     "claim_runs",
     "claim_rows",
     "settle_rows",
     "reap_rows",
+    "key_hash",
     "enqueue",
     "claim",
     "ack",

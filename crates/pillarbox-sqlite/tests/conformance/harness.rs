@@ -36,11 +36,15 @@ impl SqliteHarness {
         &self.user
     }
 
+    /// Replaces `{t}` by the name of the outbox table.
+    pub(crate) fn named(&self, sql: &str) -> String {
+        sql.replace("{t}", &self.naming.joined())
+    }
+
     /// Runs statements in which `{t}` stands for the name of the outbox table.
     pub(crate) async fn run(&self, sql: &str) {
-        let sql = sql.replace("{t}", &self.naming.joined());
         let mut tx = self.user.begin_with("BEGIN IMMEDIATE").await.unwrap();
-        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *tx).await.unwrap();
+        sqlx::raw_sql(AssertSqlSafe(self.named(sql))).execute(&mut *tx).await.unwrap();
         tx.commit().await.unwrap();
     }
 

@@ -6,7 +6,7 @@ use pillarbox_core::schema::SchemaPolicy;
 use pillarbox_core::store::{Enqueue, OutboxStore, Settlement, StoreOptions};
 use pillarbox_core::{Message, OutboxAdmin, OwnerToken, SchemaAdmin, Settled};
 use pillarbox_sqlite::SqliteStore;
-use pillarbox_testing::Harness;
+use pillarbox_testing::{Harness, assert_contract_message, code_blocks};
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, Connection, SqliteConnection};
 
@@ -48,4 +48,44 @@ async fn a_foreign_duplicate_blocks_nothing() {
     let verdicts: Vec<_> = claimed.iter().map(|claimed| Settlement::ack(claimed.held)).collect();
     assert_eq!(store.settle(owner, &verdicts).await.unwrap(), [Settled::Applied; 2]);
     assert_eq!(store.overview().await.unwrap().total().done, 2);
+}
+
+/// What the document says a program may do, it can do, word by word, also twice. OBX-094.
+#[tokio::test]
+async fn every_statement_of_the_contract_runs_as_written() {
+    let harness = start().await;
+    harness.run("CREATE TABLE orders (id INTEGER PRIMARY KEY, total_cents INTEGER)").await;
+    let blocks = code_blocks(include_str!("../../../../docs/sql-contract.md"), "sql sqlite");
+    let full = |block: &&String| block.contains("message_id");
+    for block in blocks.iter().chain(blocks.iter().filter(full)) {
+        harness.run("DELETE FROM orders").await;
+        let block = AssertSqlSafe(harness.named(&block.replace("pillarbox_outbox", "{t}")));
+        let mut user = harness.user().acquire().await.unwrap();
+        sqlx::raw_sql(block).execute(&mut *user).await.unwrap();
+    }
+    assert_contract_message(harness.store()).await;
+    assert_eq!(harness.store().overview().await.unwrap().total().pending, 2);
+    let claimed = harness.store().claim(claim(OwnerToken::new(), 9)).await.unwrap();
+    assert_eq!(claimed.len(), 1, "the other one is not due yet");
+    let message = claimed[0].message.as_ref().unwrap();
+    assert_eq!((message.payload().as_ref(), message.get_key()), (&b"{\"id\": 1}"[..], Some("customer-7")));
+}
+
+/// The strict table refuses what is missing or of a wrong type, and names the column.
+#[tokio::test]
+async fn the_table_names_the_column_that_is_wrong() {
+    let harness = start().await;
+    let table = [
+        ("payload", "'p'", "topic"),
+        ("topic", "'t'", "payload"),
+        ("topic, payload, message_id", "'t', 'p', 'not bytes'", "message_id"),
+        ("topic, payload, due_at", "'t', 'p', 'tomorrow'", "due_at"),
+        ("topic, payload, headers", "'t', 'p', x'00'", "headers"),
+    ];
+    for (columns, values, named) in table {
+        let insert = format!("INSERT INTO {{t}} ({columns}) VALUES ({values})");
+        let insert = AssertSqlSafe(harness.named(&insert));
+        let refused = sqlx::raw_sql(insert).execute(harness.user()).await.unwrap_err();
+        assert!(refused.to_string().contains(&format!(".{named}")), "{refused}");
+    }
 }
