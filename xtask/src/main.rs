@@ -4,6 +4,7 @@
 mod bench;
 mod ci;
 mod failure;
+mod languages;
 mod packages;
 mod process;
 mod services;
@@ -30,6 +31,8 @@ enum Task {
     Bench(bench::Options),
     /// Everything that must pass before a change lands.
     Ci,
+    /// Install what tests of other languages need, and print how they find it.
+    Languages,
     /// Keep private database servers running between test runs.
     #[command(subcommand)]
     Services(services::Task),
@@ -54,6 +57,7 @@ fn run(task: Task) -> Outcome<()> {
     match task {
         Task::Bench(options) => bench::run(&options),
         Task::Ci => ci::run(),
+        Task::Languages => languages::run(),
         Task::Services(task) => services::run(&task),
         Task::Test(options) => test::run(&options),
         Task::Tidy => tidy::run(),

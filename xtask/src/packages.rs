@@ -1,4 +1,4 @@
-//! The server programs, and a library: found where distributions put them, installed when root and missing.
+//! Programs, a library and a module of Python: found where distributions put them, installed when root and missing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::process;
 
 const CREATECLUSTER: &str = "/etc/postgresql-common/createcluster.d";
 
-/// A server's Debian package and the files in it that we run or load.
+/// A Debian package and the files in it that we run or load; `python3 -m <module>` stands for a module.
 pub(crate) struct Package {
     pub(crate) name: &'static str,
     pub(crate) programs: &'static [&'static str],
@@ -24,7 +24,7 @@ pub(crate) fn ensure(packages: &[&Package]) -> Outcome<()> {
     }
     let command = format!("apt-get install -y --no-install-recommends {}", missing.join(" "));
     if !process::is_root() || process::find("apt-get", &[]).is_none() {
-        return Err(Failure::new(format!("missing server programs; install them with: sudo {command}")));
+        return Err(Failure::new(format!("missing programs; install them with: sudo {command}")));
     }
     println!("packages: installing {}", missing.join(" "));
     if missing.contains(&"postgresql") {
@@ -56,10 +56,20 @@ fn missing(packages: &[&Package]) -> Vec<&'static str> {
 }
 
 fn find(name: &str) -> Option<PathBuf> {
+    if let Some(module) = name.strip_prefix("python3 -m ") {
+        return python_with(module);
+    }
     let mut elsewhere = postgres_directories(Path::new("/usr/lib/postgresql"));
     elsewhere.extend(["/usr/sbin", "/sbin", "/usr/local/sbin"].map(PathBuf::from));
     elsewhere.extend(libfaketime_directories(Path::new("/usr/lib")));
     process::find(name, &elsewhere)
+}
+
+/// Debian leaves out a part of Python's own library, and only Python knows where the rest is.
+fn python_with(module: &str) -> Option<PathBuf> {
+    let python = process::find("python3", &[])?;
+    let asked = process::output(Command::new(&python).args(["-c", &format!("import {module}")])).ok()?;
+    asked.status.success().then_some(python)
 }
 
 /// Debian keeps each version's programs outside PATH; the newest comes first.

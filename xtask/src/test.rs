@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 
 use crate::failure::{Failure, Outcome};
 use crate::services::{self, Fleet, Home, Kind, Record, Wanted};
-use crate::{process, workspace};
+use crate::{languages, process, workspace};
 
 #[derive(Args, Default)]
 pub(crate) struct Options {
@@ -61,7 +61,9 @@ pub(crate) fn run(options: &Options) -> Outcome<()> {
         println!("!!! NOT TESTED: the experimental SQL Server backend (PILLARBOX_TEST_SQLSERVER_URL is not set)");
     }
     let start = Instant::now();
-    let Servers { variables, fleet } = find_servers(options)?;
+    let spoken = languages::ensure()?;
+    let Servers { mut variables, fleet } = find_servers(options)?;
+    variables.extend(spoken);
     println!("servers: ready after {:.1} s", start.elapsed().as_secs_f64());
     let outcome = run_stages(options, &variables);
     let start = Instant::now();
