@@ -37,6 +37,8 @@ pub const CAUSATION_ID: &str = "pillarbox-causation-id";
 pub const OCCURRED_AT: &str = "pillarbox-occurred-at";
 /// How to read the body, where a broker has no field of its own for it.
 pub const CONTENT_TYPE: &str = "content-type";
+/// Stands before the name of a header of the user's where that name has another meaning; [`read`] takes it away again.
+pub const DISPLACED: &str = "pillarbox-header-";
 
 /// A message as it is sent.
 #[derive(Clone, PartialEq, Eq)]
@@ -88,7 +90,11 @@ impl<'a> Wire<'a> {
     /// The user's own headers, trace context among them.
     pub fn own_headers(message: &Message) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
         let own = message.get_headers().iter().filter(|(name, _)| !is_field(name));
-        own.map(|(name, value)| (Cow::Borrowed(name.as_str()), Cow::Borrowed(value.as_str())))
+        own.map(|(name, value)| {
+            let is_displaced = before_displaced(name).is_some();
+            let name = if is_displaced { displaced(name).into() } else { Cow::Borrowed(name.as_str()) };
+            (name, Cow::Borrowed(value.as_str()))
+        })
     }
 
     /// Bytes of body and headers, roughly as a broker counts them.
@@ -122,7 +128,7 @@ pub fn read(
     let mut own = Vec::new();
     for (name, value) in opened.headers {
         if let Some((name, value)) = fields.take(name, value) {
-            own.push((name, value));
+            own.push((before_displaced(&name).map_or_else(|| name.clone(), str::to_owned), value));
         }
     }
     let Fields { id, topic: sent_topic, content_type: sent_type, texts, occurred_at } = fields;
@@ -181,6 +187,17 @@ impl Fields {
         }
         None
     }
+}
+
+/// The name under which a header of the user's travels where its own has another meaning, such as `host` in HTTP.
+pub fn displaced(name: &str) -> String {
+    format!("{DISPLACED}{name}")
+}
+
+/// The name that a displaced header had.
+fn before_displaced(name: &str) -> Option<&str> {
+    let (start, rest) = name.split_at_checked(DISPLACED.len())?;
+    (start.eq_ignore_ascii_case(DISPLACED) && !rest.is_empty()).then_some(rest)
 }
 
 /// Whether a header's name belongs to a field of the message.
@@ -307,6 +324,17 @@ mod tests {
         let topics = wire.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case(TOPIC));
         assert_eq!(topics.map(|(_, value)| value.as_ref()).collect::<Vec<_>>(), ["t"]);
         assert!(wire.headers.contains(&("traceparent".into(), "00-1".into())));
+    }
+
+    /// A name that was displaced comes back, and one that only looks so is the user's own.
+    #[test]
+    fn a_displaced_header_gets_its_name_back() {
+        let message = Message::new("t", "").header("pillarbox-header-host", "a").header("pillarbox-header-", "b");
+        assert_eq!(sent(&message).message.get_headers().len(), 2);
+        let wire = Wire::plain(&message);
+        assert!(wire.headers.contains(&("pillarbox-header-pillarbox-header-host".into(), "a".into())));
+        let arrival = read("t", "", None, [(displaced("Host"), "c".to_owned())]);
+        assert_eq!(arrival.message.get_headers()["Host"], "c");
     }
 
     #[test]

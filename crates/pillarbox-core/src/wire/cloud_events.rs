@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::value::RawValue;
 
-use super::{ID, Wire, rfc3339};
+use super::{ID, Wire, displaced, rfc3339};
 use crate::message::{GLOBAL_AGGREGATE, Message};
 
 mod reading;
@@ -19,8 +19,6 @@ pub(super) use reading::opened;
 /// The content type of a message in structured mode.
 pub(super) const STRUCTURED: &str = "application/cloudevents+json";
 const SPEC_VERSION: &str = "1.0";
-/// Stands before a header of the user's whose name an attribute has taken.
-const DISPLACED: &str = "pillarbox-header-";
 
 type Attributes<'a> = Vec<(&'static str, Cow<'a, str>)>;
 
@@ -84,9 +82,9 @@ fn beside<'a>(message: &'a Message, prefix: Option<&str>) -> impl Iterator<Item 
     };
     let own =
         Wire::own_headers(message).filter(move |(name, value)| !is_there(name, value)).map(move |(name, value)| {
-            let is_taken = prefix.is_some_and(|prefix| reading::attribute_of(&name, prefix).is_some());
-            if is_taken || reading::displaced(&name).is_some() {
-                return (Cow::Owned(format!("{DISPLACED}{name}")), value);
+            // Its name belongs to an attribute.
+            if prefix.is_some_and(|prefix| reading::attribute_of(&name, prefix).is_some()) {
+                return (Cow::Owned(displaced(&name)), value);
             }
             (name, value)
         });

@@ -1,3 +1,5 @@
 //! The transport suite against real brokers. Each is started for its test, or is one of `cargo xtask services`.
 
+mod http;
+mod lines;
 mod server;

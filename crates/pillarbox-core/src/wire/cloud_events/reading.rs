@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::{DISPLACED, SPEC_VERSION, STRUCTURED, essence, is_json};
+use super::{SPEC_VERSION, STRUCTURED, essence, is_json};
 use crate::id::MessageId;
 use crate::message::Limits;
 use crate::wire::{
@@ -75,12 +75,6 @@ pub(super) fn attribute_of(name: &str, prefix: &str) -> Option<&'static str> {
     attribute.filter(|_| start.eq_ignore_ascii_case(prefix)).map(|(attribute, _)| attribute)
 }
 
-/// The name that a header of the user's had before an attribute took it.
-pub(super) fn displaced(name: &str) -> Option<&str> {
-    let (start, rest) = name.split_at_checked(DISPLACED.len())?;
-    start.eq_ignore_ascii_case(DISPLACED).then_some(rest)
-}
-
 /// Whether a header or an attribute is a part of the trace context.
 pub(super) fn is_trace(name: &str) -> bool {
     ["traceparent", "tracestate"].iter().any(|trace| name.eq_ignore_ascii_case(trace))
@@ -127,10 +121,7 @@ fn plain_headers(mut attributes: BTreeMap<String, String>, own: Headers) -> Head
             headers.push((name, value));
         }
     }
-    headers.extend(own.into_iter().map(|(name, value)| match displaced(&name) {
-        Some(before) => (before.to_owned(), value),
-        None => (name, value),
-    }));
+    headers.extend(own);
     headers
 }
 
