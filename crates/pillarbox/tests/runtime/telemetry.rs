@@ -31,7 +31,7 @@ async fn deliver_all<S: WithInbox>(inbox: &Inbox<S>) {
     assert_eq!(inbox.consume(receipt("1", "another"), nothing).await.unwrap(), Consumed::Duplicate);
     inbox.already_processed(&receipt("1", "canary")).await.unwrap();
     inbox.receive(&[incoming("1", "canary"), incoming("2", "canary"), incoming("2", "another")]).await.unwrap();
-    assert_eq!(inbox.consume_leased(receipt("2", "canary"), LEASE, nothing).await.unwrap(), Consumed::InProgress);
+    assert_eq!(inbox.consume_leased(receipt("2", "another"), LEASE, nothing).await.unwrap(), Consumed::InProgress);
     assert_eq!(inbox.consume_leased(receipt("3", "canary"), LEASE, nothing).await.unwrap(), Consumed::Done(()));
 }
 
@@ -87,10 +87,10 @@ async fn a_webhook_with_another_content_is_a_warning_and_is_taken() {
     inbox.receive(&[incoming("1", "first")]).await.unwrap();
     let warning = "WARN a message came again with another content source=\"stripe\" message_id=\"1\" \
                    store=\"memory/inbox\"";
-    for acceptor in [&inbox as &dyn Accept, inbox.store()] {
+    for (acceptor, content) in [(&inbox as &dyn Accept, "second"), (inbox.store(), "third")] {
         let witness = Witness::default();
         let watch = witness.watch();
-        assert_eq!(acceptor.accept(incoming("1", "second")).await.unwrap(), Accepted::Duplicate);
+        assert_eq!(acceptor.accept(incoming("1", content)).await.unwrap(), Accepted::Duplicate);
         drop(watch);
         let said = witness.lines().into_iter().filter(|line| line.starts_with("WARN"));
         assert_eq!(said.collect::<Vec<_>>(), [warning]);
