@@ -100,7 +100,8 @@ impl Change<'_> {
         Err(self.interrupted(count, tally.count))
     }
 
-    /// Batch by batch, up to what was counted: what ends anew meanwhile nobody has looked at yet. Whether it came to the end.
+    /// Batch by batch, up to what was counted: what ends anew meanwhile nobody has looked at yet. How many, and whether it
+    /// came to the end.
     async fn carry_out(&mut self, matching: u64) -> Result<(u64, bool), StoreError> {
         let pace = Pace::of(self.manner.rate);
         let mut interrupt = Interrupt::watch();

@@ -36,7 +36,7 @@ Exit codes:
   3  warning: `status` and `doctor` found something that should be better
   4  critical: they found dead messages, or something that loses messages
 
-Colours are for terminals, and off when NO_COLOR is set. Every command that prints takes --json.";
+Colours are for terminals, and off when NO_COLOR is set. Commands that look or change take --json.";
 
 fn main() -> ExitCode {
     let ended = match Cli::try_parse() {

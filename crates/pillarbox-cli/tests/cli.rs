@@ -152,6 +152,9 @@ async fn migrate_prints_checks_and_applies() {
     assert_eq!(code(&again), 0);
     assert!(stdout(&again).starts_with("store sqlite:shop.db: nothing to do, "), "{}", stdout(&again));
     assert_eq!(code(&pillarbox(&["migrate", "--check", "--url", &url])), 0);
+    let json = pillarbox(&["migrate", "--check", "--json", "--url", &url]);
+    let json: Value = serde_json::from_str(stdout(&json)).unwrap();
+    assert_eq!(json["tables"][0]["store"], "sqlite:shop.db");
 }
 
 /// What is printed for the DBA does what `migrate` does.

@@ -72,7 +72,9 @@ fn database_error(error: &dyn DatabaseError) -> StoreError {
         (_, FULL) => StoreError::unavailable(
             "the database or disk is full: free space on the disk, or raise the limit of the file",
         ),
-        (_, IOERR) => StoreError::unavailable("the SQLite file cannot be read or written"),
+        (_, IOERR) => {
+            StoreError::unavailable("the SQLite file cannot be read or written: check the disk, and the space on it")
+        }
         (_, CANTOPEN) => StoreError::unavailable("the SQLite file cannot be opened: check its path and its directory"),
         (_, NOMEM) => StoreError::unavailable("SQLite ran out of memory"),
         (_, INTERRUPT) => StoreError::unavailable("SQLite was interrupted"),

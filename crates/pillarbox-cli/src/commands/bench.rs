@@ -5,7 +5,7 @@ mod tables;
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-use clap::Args;
+use clap::{Args, value_parser};
 use pillarbox::lease::Claim;
 use pillarbox::naming::Naming;
 use pillarbox::schema::SchemaPolicy;
@@ -28,13 +28,13 @@ pub(crate) struct Options {
     #[command(flatten)]
     store: StoreArgs,
     /// Messages of each round.
-    #[arg(long, value_name = "COUNT", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "COUNT", default_value_t = 10_000, value_parser = value_parser!(u32).range(1..=1_000_000))]
     messages: u32,
     /// Messages of one batch.
-    #[arg(long, value_name = "COUNT", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "COUNT", default_value_t = 500, value_parser = value_parser!(u32).range(1..=10_000))]
     batch: u32,
     /// Bytes of one payload.
-    #[arg(long, value_name = "BYTES", default_value_t = 512, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    #[arg(long, value_name = "BYTES", default_value_t = 512, value_parser = value_parser!(u32).range(0..=1_000_000))]
     payload_bytes: u32,
     /// Print one line of JSON.
     #[arg(long)]

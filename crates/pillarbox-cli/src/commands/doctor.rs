@@ -72,25 +72,25 @@ async fn clock(store: &dyn Store) -> Result<Option<Finding>, StoreError> {
 
 /// Sends one and waits for it: a pooler takes a LISTEN and then passes nothing on.
 async fn wakeups(store: &dyn Store, backend: Backend) -> Finding {
-    let dead = || {
-        let what = "LISTEN is dead behind a transaction pooler; programs poll instead";
-        Finding::warning("wake-ups", what, "connect the runtime directly, or accept up to one poll interval of latency")
+    let dead = |why: &str| {
+        let what = format!("LISTEN is dead, as behind a transaction pooler ({why}); programs poll instead");
+        let fix = "connect the runtime directly, or accept up to one poll interval of latency";
+        Finding::warning("wake-ups", what, fix)
     };
-    let subscription = match store.listen().await {
+    let mut subscription = match store.listen().await {
         Ok(Some(subscription)) => subscription,
-        Ok(None) if backend == Backend::Postgres => return dead(),
+        Ok(None) if backend == Backend::Postgres => return dead("there is one"),
         Ok(None) => return Finding::unknown("wake-ups", "this database has none; programs poll"),
-        Err(error) => return Finding::unknown("wake-ups", error.to_string()),
+        Err(error) => return dead(&error.to_string()),
     };
-    let mut subscription = subscription;
     let heard = async {
         store.wake_others().await?;
         subscription.next().await
     };
     match tokio::time::timeout(WAKEUP_PATIENCE, heard).await {
-        Ok(Ok(())) => Finding::fine("wake-ups", "a message of this machine was heard at once"),
-        Ok(Err(error)) => Finding::unknown("wake-ups", error.to_string()),
-        Err(_) => dead(),
+        Ok(Ok(())) => Finding::fine("wake-ups", "one was sent and heard"),
+        Ok(Err(error)) => dead(&error.to_string()),
+        Err(_) => dead("nothing was heard"),
     }
 }
 

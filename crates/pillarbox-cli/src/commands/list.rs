@@ -73,6 +73,9 @@ pub(crate) async fn list(options: &PageOptions, state: State) -> Result<String, 
         let next = page.next.map(WorkId::as_i64);
         return Ok(json_line(&json!({ "store": queue.id.as_str(), "messages": messages, "next": next })));
     }
+    if page.messages.is_empty() {
+        return Ok(format!("store {}: no {} message matches\n", escaped(queue.id.as_str()), state.as_str()));
+    }
     Ok(as_text(&page, state, selection.inbox))
 }
 

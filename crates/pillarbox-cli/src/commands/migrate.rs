@@ -3,9 +3,10 @@
 use clap::Args;
 use pillarbox::schema::{SchemaPolicy, SchemaStatus};
 use pillarbox::{SchemaAdmin, StoreError};
+use serde_json::json;
 
 use crate::exit::{Exit, Failure};
-use crate::output::{escaped, say};
+use crate::output::{escaped, json_line, say};
 use crate::store_args::{Address, StoreArgs};
 
 #[derive(Args)]
@@ -30,6 +31,9 @@ pub(crate) struct Options {
     /// Compare the tables with what this program needs; changes nothing, fails when they differ.
     #[arg(long)]
     check: bool,
+    /// Print one line of JSON.
+    #[arg(long, conflicts_with = "print")]
+    json: bool,
 }
 
 pub(crate) async fn run(options: Options) -> Result<Exit, Failure> {
@@ -62,16 +66,23 @@ pub(crate) async fn run(options: Options) -> Result<Exit, Failure> {
         return Ok(Exit::Fine);
     }
     let look = Look { address, checks_only: options.check };
-    let mut lines = look.migrate(store.id().as_str(), &*store, true).await?;
-    lines += &look.migrate(inbox.id().as_str(), &*inbox, options.inbox).await?;
+    let mut tables = Vec::from_iter(look.migrate(store.id().as_str(), &*store, true).await?);
+    tables.extend(look.migrate(inbox.id().as_str(), &*inbox, options.inbox).await?);
     for ((list, is_wanted), id) in lists.into_iter().zip(wanted).zip([store.id(), inbox.id()]) {
         let Some(list) = list else { continue };
-        lines += &look.migrate(&format!("{id} instances"), &*list, is_wanted).await?;
+        tables.extend(look.migrate(&format!("{id} instances"), &*list, is_wanted).await?);
     }
     if let Some(progress) = store.progress() {
-        lines += &look.migrate(&format!("{} progress", store.id()), &*progress, options.progress).await?;
+        tables.extend(look.migrate(&format!("{} progress", store.id()), &*progress, options.progress).await?);
     }
-    say(&lines)?;
+    say(&match options.json {
+        true => {
+            let tables: Vec<_> =
+                tables.iter().map(|(name, result)| json!({ "store": name, "result": result })).collect();
+            json_line(&json!({ "tables": tables }))
+        }
+        false => tables.iter().map(|(name, result)| format!("store {}: {result}\n", escaped(name))).collect(),
+    })?;
     Ok(Exit::Fine)
 }
 
@@ -81,21 +92,26 @@ struct Look {
 }
 
 impl Look {
-    /// Looks at one set of tables, deploys it, and answers a line. What is neither there nor wanted is passed over.
-    async fn migrate(&self, name: &str, tables: &dyn SchemaAdmin, is_wanted: bool) -> Result<String, Failure> {
+    /// Looks at one set of tables, deploys it, and answers its name and what was done. What is neither there nor wanted is
+    /// passed over.
+    async fn migrate(
+        &self,
+        name: &str,
+        tables: &dyn SchemaAdmin,
+        is_wanted: bool,
+    ) -> Result<Option<(String, String)>, Failure> {
         let failure = |error: StoreError| self.address.failure(&error);
         let found = tables.check_schema().await.map_err(failure)?;
         if found == SchemaStatus::Missing && !is_wanted {
-            return Ok(String::new());
+            return Ok(None);
         }
-        let name = escaped(name);
         if self.checks_only {
-            let named = |error: StoreError| failure(StoreError::rejected(format!("{name}: {error}")));
+            let named = |error: StoreError| failure(StoreError::rejected(format!("{}: {error}", escaped(name))));
             found.require_current().map_err(named)?;
-            return Ok(format!("store {name}: {found}\n"));
+            return Ok(Some((name.to_owned(), found.to_string())));
         }
         let version = tables.deploy_schema().await.map_err(failure)?;
-        Ok(format!("store {name}: {}\n", done(found, version)))
+        Ok(Some((name.to_owned(), done(found, version))))
     }
 }
 

@@ -45,9 +45,10 @@ pub(crate) async fn run(options: Options) -> Result<Exit, Failure> {
     let text = match options.json {
         true => {
             let seconds = older_than.as_secs();
-            json_line(&json!({
-                "store": id.as_str(), "action": "purge", "count": count, "is_done": options.yes, "older_than_seconds": seconds
-            }))
+            let (store, is_done) = (id.as_str(), options.yes);
+            let mut value = json!({ "store": store, "action": "purge", "count": count, "is_done": is_done });
+            value["older_than_seconds"] = seconds.into();
+            json_line(&value)
         }
         false => as_text(&id, count, older_than, options.yes),
     };

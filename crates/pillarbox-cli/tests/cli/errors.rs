@@ -115,7 +115,7 @@ fn a_file_that_must_not_be_written_is_told() {
 #[test]
 fn a_full_disk_is_told() {
     let (folder, url) = fresh();
-    let script = r#"mount -t tmpfs -o size=32k tmpfs "$1" && exec "$2" migrate --url "$3""#;
+    let script = r#"mount -t tmpfs -o size=80k tmpfs "$1" && exec "$2" migrate --url "$3""#;
     let mut command = std::process::Command::new("unshare");
     command.args(["--map-root-user", "--mount", "sh", "-c", script, "sh"]).arg(folder.path());
     let output = command.arg(env!("CARGO_BIN_EXE_pillarbox")).arg(&url).output().unwrap();

@@ -83,12 +83,12 @@ async fn one_message_is_shown_with_everything() {
         }
         assert!(shown.contains("\nheaders\nname   va\\tlue\n"), "{shown}");
         assert!(!shown.contains("canary") && shown.contains(" ago)"), "{shown}");
-        assert_eq!(place.run(&["show", &row]), (0, shown), "the number names it too");
+        assert_eq!(place.json(&["show", &row]), place.json(&["show", &id]), "the number names it too");
 
         let (_, shown) = place.run(&["show", &id, "--payload"]);
-        assert!(shown.ends_with("\npayload (25 bytes)\n{\"a\": \"\\u{1b}[2Jcanary ä\"}\n"), "{shown}");
-        let (_, shown) = place.run(&["show", &id, "--payload", "--payload-bytes", "22"]);
-        assert!(shown.ends_with("\npayload (the first 21 of 25 bytes)\n{\"a\": \"\\u{1b}[2Jcanary \n"), "{shown}");
+        assert!(shown.ends_with("\npayload (22 bytes)\n{\"a\": \"\\u{1b}[2Jcanary ä\"}\n"), "{shown}");
+        let (_, shown) = place.run(&["show", &id, "--payload", "--payload-bytes", "19"]);
+        assert!(shown.ends_with("\npayload (the first 18 of 22 bytes)\n{\"a\": \"\\u{1b}[2Jcanary \n"), "{shown}");
         let other = bytes.id().to_string();
         let (_, shown) = place.run(&["show", &other, "--payload"]);
         assert!(
