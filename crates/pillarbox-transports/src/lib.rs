@@ -3,20 +3,39 @@
 //! A transport answers for every message of a batch by itself, tells a broker that is away from one that does not take a
 //! message, connects again by itself, and keeps nothing in memory behind the caller's back.
 
-#[cfg(feature = "http")]
+#[cfg(any(feature = "amqp", feature = "kafka", feature = "mqtt", feature = "rabbitmq"))]
+mod batch;
+#[cfg(any(feature = "http", feature = "nats", feature = "redis"))]
 mod chains;
-#[cfg(any(feature = "http", feature = "lines"))]
+#[cfg(any(feature = "http", feature = "kafka", feature = "lines", feature = "mqtt", feature = "nats", feature = "redis"))]
 mod checks;
 pub mod connect;
+#[cfg(any(feature = "amqp", feature = "mqtt", feature = "rabbitmq"))]
+mod endpoint;
 #[cfg(feature = "http")]
 pub mod http;
+#[cfg(feature = "kafka")]
+pub mod kafka;
 #[cfg(feature = "lines")]
 pub mod lines;
-#[cfg(any(feature = "amqp", feature = "nats", feature = "rabbitmq", feature = "redis"))]
+#[cfg(any(
+    feature = "amqp",
+    feature = "kafka",
+    feature = "mqtt",
+    feature = "nats",
+    feature = "rabbitmq",
+    feature = "redis"
+))]
 mod link;
+#[cfg(feature = "mqtt")]
+pub mod mqtt;
 
 pub use connect::{ConnectError, Settings, transport_from_url};
 #[cfg(feature = "http")]
 pub use http::Http;
+#[cfg(feature = "kafka")]
+pub use kafka::{Kafka, KafkaSubscription};
 #[cfg(feature = "lines")]
 pub use lines::Lines;
+#[cfg(feature = "mqtt")]
+pub use mqtt::Mqtt;

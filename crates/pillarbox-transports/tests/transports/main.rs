@@ -2,4 +2,6 @@
 
 mod http;
 mod lines;
+mod kafka;
+mod mqtt;
 mod server;

@@ -43,6 +43,15 @@ impl Server {
         }
     }
 
+    /// Asks it to end, and waits until it has.
+    pub(crate) fn stop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let asked = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
+            assert!(asked.is_ok_and(|status| status.success()), "the server can be asked to end");
+            child.wait().expect("the server ends");
+        }
+    }
+
     /// Starts it on the port and the directory that it had.
     pub(crate) async fn revive(&mut self) {
         let words = (self.command)(self.port, self.home.path());

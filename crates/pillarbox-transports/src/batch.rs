@@ -1,0 +1,116 @@
+//! The answers of one batch while they come in, and the rule that nothing overtakes an earlier message of its key.
+
+use std::collections::HashSet;
+
+use pillarbox_core::{DeliveryResult, Parcel, Undelivered};
+
+/// Parcels, and the answers so far.
+#[derive(Debug)]
+pub(crate) struct Batch<'a> {
+    parcels: &'a [Parcel<'a>],
+    answers: Vec<Option<DeliveryResult>>,
+    /// Keys of which a message was not taken.
+    stopped: HashSet<&'a str>,
+}
+
+impl<'a> Batch<'a> {
+    pub(crate) fn new(parcels: &'a [Parcel<'a>]) -> Self {
+        Self { parcels, answers: vec![None; parcels.len()], stopped: HashSet::new() }
+    }
+
+    pub(crate) fn parcel(&self, place: usize) -> &'a Parcel<'a> {
+        &self.parcels[place]
+    }
+
+    /// The places that have no answer yet, in order.
+    pub(crate) fn unanswered(&self) -> Vec<usize> {
+        (0..self.answers.len()).filter(|place| self.answers[*place].is_none()).collect()
+    }
+
+    pub(crate) fn is_answered(&self, place: usize) -> bool {
+        self.answers[place].is_some()
+    }
+
+    pub(crate) fn answer(&mut self, place: usize, answer: DeliveryResult) {
+        if answer.is_err() {
+            self.stopped.extend(self.parcels[place].message.get_key());
+        }
+        self.answers[place] = Some(answer);
+    }
+
+    /// Takes back the answers of these places, and of all behind them that have one of their keys: they are sent again, in order.
+    #[cfg(feature = "kafka")]
+    pub(crate) fn reopen(&mut self, places: &[usize]) {
+        let mut keys = HashSet::new();
+        for place in 0..self.parcels.len() {
+            let key = self.parcels[place].message.get_key();
+            let is_behind = key.is_some_and(|key| keys.contains(key));
+            if is_behind || places.contains(&place) {
+                self.answers[place] = None;
+                keys.extend(key);
+            }
+        }
+    }
+
+    /// Whether it may be sent. Answers for it if not, because an earlier message of its key stayed behind.
+    pub(crate) fn admits(&mut self, place: usize) -> bool {
+        let is_stopped = self.parcels[place].message.get_key().is_some_and(|key| self.stopped.contains(key));
+        if is_stopped {
+            self.answers[place] = Some(Err(overtaking()));
+        }
+        !is_stopped
+    }
+
+    /// Every answer; what has none gets the given one. What was taken although an earlier message of its key was not goes again
+    /// after that one, under its id.
+    pub(crate) fn finish(self, missing: &Undelivered) -> Vec<DeliveryResult> {
+        let mut stopped = HashSet::new();
+        let answers = self.answers.into_iter().zip(self.parcels).map(|(answer, parcel)| {
+            let answer = answer.unwrap_or_else(|| Err(missing.clone()));
+            match (parcel.message.get_key(), answer) {
+                (Some(key), Ok(_)) if stopped.contains(key) => Err(overtaking()),
+                (Some(key), Err(undelivered)) => {
+                    stopped.insert(key);
+                    Err(undelivered)
+                }
+                (_, answer) => answer,
+            }
+        });
+        answers.collect()
+    }
+}
+
+fn overtaking() -> Undelivered {
+    Undelivered::refused("an earlier message of its key was not taken")
+}
+
+#[cfg(test)]
+mod tests {
+    use pillarbox_core::{Delivery, Message};
+
+    use super::*;
+
+    fn keyed(keys: &[&str]) -> Vec<Message> {
+        keys.iter().map(|key| Message::new("t", "").key(*key)).collect()
+    }
+
+    /// HOUSE: messages of a key stay in order, whatever becomes of one of them.
+    #[test]
+    fn nothing_overtakes_an_earlier_message_of_its_key() {
+        let mut messages = keyed(&["a", "b", "a", "b"]);
+        messages.push(Message::new("t", ""));
+        let parcels: Vec<_> = messages.iter().map(|message| Parcel::new("d", message)).collect();
+        let mut batch = Batch::new(&parcels);
+        batch.answer(0, Err(Undelivered::rejected("no")));
+        assert!(batch.admits(1) && !batch.admits(2) && batch.admits(3) && batch.admits(4));
+        assert_eq!(batch.unanswered(), [1, 3, 4]);
+        batch.answer(3, Ok(Delivery::Taken));
+        batch.answer(4, Ok(Delivery::Taken));
+        let away = Undelivered::unavailable("away");
+        let refused = Err(overtaking());
+        assert_eq!(
+            batch.finish(&away),
+            [Err(Undelivered::rejected("no")), Err(away), refused.clone(), refused, Ok(Delivery::Taken)]
+        );
+    }
+}
