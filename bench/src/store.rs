@@ -200,7 +200,7 @@ impl<B: Backend> Subject for Keyed<B> {
             }
             let claimed = self.backend.store().claim(claim(owner)).await.unwrap();
             if claimed.is_empty() {
-                // What is left is behind the other worker's messages: as the runtime does, it waits for their end.
+                // What is left is behind the other worker's messages: claims without a pause would only be in its way.
                 settled.await;
                 continue;
             }

@@ -218,7 +218,6 @@ impl Engine {
         self.flights.remove([flight]);
         self.counters.settled(&Verdict::Ack);
         self.follow(flight, &Verdict::Ack);
-        self.look_behind([flight]);
         self.changed.notify_waiters();
     }
 
@@ -227,13 +226,6 @@ impl Engine {
         if self.verdicts.push_all(batch) {
             self.wake_loop();
         }
-    }
-
-    /// Takes note of what the store said to a batch of verdicts. No claim came with them: others may have passed over what
-    /// waited behind.
-    pub(crate) fn applied_alone(&self, batch: Batch, answers: &[Settled]) {
-        self.look_behind(batch.flights.iter().flatten());
-        self.applied(batch, answers);
     }
 
     /// Takes note of what the store said to a batch of verdicts.

@@ -18,13 +18,11 @@ pub(crate) struct Flight {
     pub(crate) cx: Context,
     pub(crate) held: Held,
     pub(crate) route: usize,
-    came_at: Tick,
     leased_at: AtomicU64,
     started_at: AtomicU64,
     phase: AtomicU8,
     is_lost: AtomicBool,
     is_given_up: AtomicBool,
-    frees_key: AtomicBool,
     /// The next message of its run.
     next: Mutex<Option<Arc<Flight>>>,
 }
@@ -47,13 +45,11 @@ impl Flight {
             cx,
             held,
             route,
-            came_at: leased_at,
             leased_at: AtomicU64::new(leased_at.as_nanos()),
             started_at: AtomicU64::new(0),
             phase: AtomicU8::new(Phase::Waiting as u8),
             is_lost: AtomicBool::new(false),
             is_given_up: AtomicBool::new(false),
-            frees_key: AtomicBool::new(false),
             next: Mutex::new(None),
         })
     }
@@ -97,16 +93,6 @@ impl Flight {
     /// This one follows when it is done.
     pub(crate) fn set_next(&self, next: Arc<Self>) {
         *self.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(next);
-    }
-
-    /// It is the last of its run: what waits behind it in the store comes free when its verdict is written.
-    pub(crate) fn set_frees_key(&self) {
-        self.frees_key.store(true, Ordering::Release);
-    }
-
-    /// Since when what waits behind it was kept from being claimed, if that comes free with its verdict.
-    pub(crate) fn held_back_since(&self) -> Option<Tick> {
-        self.frees_key.load(Ordering::Acquire).then_some(self.came_at)
     }
 
     pub(crate) fn take_next(&self) -> Option<Arc<Self>> {

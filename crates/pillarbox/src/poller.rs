@@ -10,7 +10,7 @@ use crate::clock::{Tick, dice};
 use crate::config::UnknownTopics;
 use crate::dispatcher::Engine;
 use crate::queue::Path;
-use crate::schedule::{Found, Situation, Step};
+use crate::schedule::{Situation, Step};
 use crate::settler::Batch;
 use crate::telemetry::TARGET;
 use crate::turns::Turn;
@@ -53,7 +53,7 @@ impl Engine {
             let batch = self.verdicts.take();
             let mut call = CallGuard::new(self, 0, batch);
             let answers = self.store.settle(self.owner, &call.batch.settlements).await?;
-            self.applied_alone(call.take_batch(), &answers);
+            self.applied(call.take_batch(), &answers);
         }
         Ok(())
     }
@@ -101,11 +101,9 @@ impl Engine {
         let leased_at = self.clock.now();
         match turn.call(self.exchange(&call.batch, reserved)).await {
             Ok(Exchanged { settled, claimed }) => {
-                let is_keyed = claimed.iter().all(|claimed| self.is_keyed(claimed));
-                let found = Found { count: claimed.len(), limit: reserved, is_keyed };
-                let batch = call.take_batch();
+                let (count, batch) = (claimed.len(), call.take_batch());
                 let carried = !batch.is_empty();
-                turn.found(found.count > 0);
+                turn.found(count > 0);
                 self.applied(batch, &settled);
                 self.take_in(claimed, leased_at, call.take_room());
                 let (now, was_out) = (self.clock.now(), self.schedule().is_out());
@@ -114,7 +112,7 @@ impl Engine {
                     if carried {
                         schedule.settled(now, now.since(leased_at));
                     }
-                    schedule.claimed(now, number, found, dice());
+                    schedule.claimed(now, number, count, reserved, dice());
                 }
                 self.call_succeeded(was_out);
             }
@@ -154,7 +152,7 @@ impl Engine {
         let answers = turn.call(self.store.settle(self.owner, &call.batch.settlements)).await;
         match answers {
             Ok(answers) => {
-                self.applied_alone(call.take_batch(), &answers);
+                self.applied(call.take_batch(), &answers);
                 let (now, was_out) = (self.clock.now(), self.schedule().is_out());
                 self.schedule().settled(now, now.since(began));
                 self.call_succeeded(was_out);

@@ -10,7 +10,6 @@ use std::time::Duration;
 use pillarbox_core::Message;
 use pillarbox_core::order::goes_on;
 use pillarbox_core::outbox::Verdict;
-use pillarbox_core::store::Claimed;
 
 use crate::dispatcher::Engine;
 use crate::flight::Flight;
@@ -41,11 +40,6 @@ impl Engine {
         if self.plan.config.order.in_sequence { Some("") } else { message.get_key() }
     }
 
-    /// Whether others may wait behind it.
-    pub(crate) fn is_keyed(&self, claimed: &Claimed) -> bool {
-        claimed.message.as_ref().is_ok_and(|message| self.lane_of(message).is_some())
-    }
-
     /// Makes runs of flights that stand in the order of their claim; answers the first one of each.
     pub(crate) fn linked(&self, flights: Vec<Arc<Flight>>) -> Vec<Arc<Flight>> {
         if flights.iter().all(|flight| self.lane_of(flight.cx.message()).is_none()) {
@@ -68,14 +62,8 @@ impl Engine {
 
     /// A message has its verdict: the next one of its run may begin, or goes back with all that follow.
     pub(crate) fn follow(&self, flight: &Flight, verdict: &Verdict) {
-        let is_free = goes_on(verdict, self.plan.config.order.after_dead);
-        let Some(next) = flight.take_next() else {
-            if is_free && self.lane_of(flight.cx.message()).is_some() {
-                flight.set_frees_key();
-            }
-            return;
-        };
-        if is_free {
+        let Some(next) = flight.take_next() else { return };
+        if goes_on(verdict, self.plan.config.order.after_dead) {
             let refused = self.queue.push(Path::Cold, vec![(next.route, next)]);
             self.settle_all(self.refused(refused.into_iter().map(|(_, flight)| flight)));
             return;
@@ -83,14 +71,6 @@ impl Engine {
         let batch = given_back([next]);
         self.give_back(Path::Cold, batch.len());
         self.settle_all(batch);
-    }
-
-    /// Looks for what may have waited behind these messages, which are done.
-    pub(crate) fn look_behind<'f>(&self, flights: impl IntoIterator<Item = &'f Arc<Flight>>) {
-        let since = flights.into_iter().filter_map(|flight| flight.held_back_since()).min();
-        if since.is_some_and(|since| self.schedule().may_have_passed_over(since)) {
-            self.nudge();
-        }
     }
 
     /// What the queue did not take, because it is closed: given back, and counted.

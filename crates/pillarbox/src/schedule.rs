@@ -11,9 +11,6 @@ const OUTAGE_FIRST: Duration = Duration::from_millis(50);
 /// How long a try may take before another one is made beside it.
 const TRY_MAX: Duration = Duration::from_secs(5);
 
-/// Full claims with keys that are not followed by others, after one that found nothing.
-const CALM_MAX: u32 = 8;
-
 /// The intervals of a runtime.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timing {
@@ -65,19 +62,6 @@ pub(crate) struct Schedule {
     /// Claims that began, and the last one that came back with nothing.
     began_count: u64,
     empty_since: u64,
-    /// When the last two claims were answered.
-    answers: [Tick; 2],
-    /// So many full claims with keys are not followed by others.
-    calm: u32,
-}
-
-/// What came of a claim.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Found {
-    pub(crate) count: usize,
-    pub(crate) limit: usize,
-    /// Every message has a key, or all are in sequence: the end of each run says that more may be had.
-    pub(crate) is_keyed: bool,
 }
 
 /// The store is away.
@@ -102,8 +86,6 @@ impl Schedule {
             is_closed: false,
             began_count: 0,
             empty_since: 0,
-            answers: [Tick::default(); 2],
-            calm: 0,
         }
     }
 
@@ -152,33 +134,20 @@ impl Schedule {
     }
 
     /// A claim came back.
-    pub(crate) fn claimed(&mut self, now: Tick, claim: u64, found: Found, dice: f64) {
+    pub(crate) fn claimed(&mut self, now: Tick, claim: u64, count: usize, limit: usize, dice: f64) {
         self.outage = None;
-        self.answers = [self.answers[1], now];
-        if found.count >= found.limit || (found.count > 0 && self.timing.drains) {
-            self.follow_up(now, found.is_keyed);
+        if count >= limit || (count > 0 && self.timing.drains) {
+            self.wanted = self.wanted.max(self.timing.call_count);
         }
-        if found.count > 0 {
+        if count > 0 {
             self.interval = self.timing.poll_interval;
         } else {
-            self.calm = CALM_MAX;
             self.empty_since = self.empty_since.max(claim);
             let may_idle = self.has_wakeups || self.timing.backs_off;
             let longest = if may_idle { self.timing.idle_interval } else { self.timing.poll_interval };
             self.interval = self.interval.saturating_mul(2).min(longest.max(self.timing.poll_interval));
         }
         self.next_poll = now.after(self.pause(claim, dice));
-    }
-
-    /// There may be more. Where others found nothing, because what waits is behind the keys of messages that are held, another
-    /// claim would only walk past all of it, and lock it meanwhile: the end of those messages calls for the next one.
-    fn follow_up(&mut self, now: Tick, is_keyed: bool) {
-        if is_keyed && self.calm > 0 {
-            self.calm -= 1;
-            self.answers = [now; 2];
-        } else {
-            self.wanted = self.wanted.max(self.timing.call_count);
-        }
     }
 
     /// How long the store is left alone. The first time many that began together part.
@@ -252,11 +221,6 @@ impl Schedule {
     /// Whether a claim that began after `mark` found nothing, and no other one is called for.
     pub(crate) fn is_empty_since(&self, mark: u64) -> bool {
         self.empty_since > mark && self.wanted == 0
-    }
-
-    /// Whether a claim was answered since `moment`, beside the one that began then: it passed over what was held back.
-    pub(crate) fn may_have_passed_over(&self, moment: Tick) -> bool {
-        self.answers[0] >= moment
     }
 
     fn claim_at(&self, now: Tick) -> Tick {

@@ -20,15 +20,11 @@ fn at(millis: u32) -> Tick {
     Tick::default().after(MS * millis)
 }
 
-fn found(count: usize, limit: usize) -> Found {
-    Found { count, limit, is_keyed: false }
-}
-
 /// A schedule whose first claim, at 0, came back with nothing.
 fn idle() -> Schedule {
     let mut schedule = Schedule::new(timing());
     let claim = schedule.begin_claim(at(0)).unwrap();
-    schedule.claimed(at(0), claim, found(0, 200), 0.5);
+    schedule.claimed(at(0), claim, 0, 200, 0.5);
     schedule
 }
 
@@ -45,7 +41,7 @@ fn without_wake_ups_an_idle_store_is_asked_at_the_poll_interval() {
     for turn in 1..10 {
         assert_eq!(schedule.step(at(turn * 500 - 1), IDLE), Step::Wait(at(turn * 500)));
         let claim = schedule.begin_claim(at(turn * 500)).unwrap();
-        schedule.claimed(at(turn * 500), claim, found(0, 200), 0.5);
+        schedule.claimed(at(turn * 500), claim, 0, 200, 0.5);
     }
 }
 
@@ -59,7 +55,7 @@ fn with_wake_ups_the_polls_back_off_to_the_idle_interval() {
         let Step::Wait(until) = schedule.step(now, IDLE) else { panic!("nothing was due") };
         now = until;
         let claim = schedule.begin_claim(now).unwrap();
-        schedule.claimed(now, claim, found(0, 200), 0.5);
+        schedule.claimed(now, claim, 0, 200, 0.5);
         count += 1;
     }
     assert!(count <= 107, "{count} claims in 1000 s");
@@ -73,7 +69,7 @@ fn a_store_of_a_fleet_is_idle_from_its_first_look_on() {
     for (dice, wait) in [(0.0, 500), (0.25, 2_500), (0.5, 5_000), (1.0, 10_000)] {
         let mut schedule = Schedule::new(Timing { backs_off: true, ..timing() });
         let claim = schedule.begin_claim(at(0)).unwrap();
-        schedule.claimed(at(0), claim, found(0, 200), dice);
+        schedule.claimed(at(0), claim, 0, 200, dice);
         assert_eq!(schedule.step(at(0), IDLE), Step::Wait(at(wait)));
     }
 }
@@ -96,7 +92,7 @@ fn a_nudge_during_a_claim_is_another_claim() {
     schedule.nudge();
     let claim = schedule.begin_claim(at(1)).unwrap();
     schedule.nudge();
-    schedule.claimed(at(2), claim, found(0, 200), 0.5);
+    schedule.claimed(at(2), claim, 0, 200, 0.5);
     assert_eq!(schedule.step(at(2), IDLE), Step::Claim);
 }
 
@@ -105,7 +101,7 @@ fn a_full_claim_lets_every_loop_claim() {
     let mut schedule = idle();
     schedule.nudge();
     let claim = schedule.begin_claim(at(1)).unwrap();
-    schedule.claimed(at(2), claim, found(200, 200), 0.5);
+    schedule.claimed(at(2), claim, 200, 200, 0.5);
     assert!(schedule.begin_claim(at(2)).is_some());
     assert!(schedule.begin_claim(at(2)).is_some());
     assert!(schedule.begin_claim(at(2)).is_none());
@@ -191,11 +187,11 @@ fn emptiness_is_known_only_from_a_claim_that_began_later() {
     schedule.nudge();
     let claim = schedule.begin_claim(at(1)).unwrap();
     assert!(!schedule.is_empty_since(mark));
-    schedule.claimed(at(2), claim, found(1, 200), 0.5);
+    schedule.claimed(at(2), claim, 1, 200, 0.5);
     assert!(!schedule.is_empty_since(mark));
     schedule.nudge();
     let claim = schedule.begin_claim(at(3)).unwrap();
-    schedule.claimed(at(4), claim, found(0, 200), 0.5);
+    schedule.claimed(at(4), claim, 0, 200, 0.5);
     assert!(schedule.is_empty_since(mark));
 }
 
@@ -206,7 +202,7 @@ fn in_a_fleet_idle_stores_are_asked_ever_more_rarely() {
     let (mut now, mut waits) = (at(0), Vec::new());
     for found in [3, 0, 0, 0, 0, 0, 0, 1] {
         let claim = schedule.begin_claim(now).unwrap();
-        schedule.claimed(now, claim, found(found, 200), 0.5);
+        schedule.claimed(now, claim, found, 200, 0.5);
         let Step::Wait(until) = schedule.step(now, IDLE) else { panic!("nothing was due") };
         waits.push(until.since(now).as_millis());
         now = until;
@@ -220,41 +216,11 @@ fn a_schedule_that_drains_claims_until_nothing_is_found() {
     let mut schedule = Schedule::new(Timing { drains: true, ..timing() });
     for (count, next) in [(7, Step::Claim), (0, Step::Wait(at(500)))] {
         let claim = schedule.begin_claim(at(0)).unwrap();
-        schedule.claimed(at(0), claim, found(count, 200), 0.5);
+        schedule.claimed(at(0), claim, count, 200, 0.5);
         if count > 0 {
             // Of the calls that were asked for, this one is enough.
             schedule.wanted = 1;
         }
         assert_eq!(schedule.step(at(0), IDLE), next);
     }
-}
-
-/// WRK-07: what waits behind a message of its key is passed over by every claim but the one that brought that message.
-#[test]
-fn a_claim_may_have_passed_over_what_another_one_kept() {
-    let mut schedule = idle();
-    for (moment, is_known) in [(10, false), (20, true)] {
-        schedule.nudge();
-        let claim = schedule.begin_claim(at(moment)).unwrap();
-        schedule.claimed(at(moment + 1), claim, found(1, 200), 0.5);
-        assert_eq!(schedule.may_have_passed_over(at(10)), is_known);
-    }
-}
-
-/// WRK-07: where what waits is behind keys that are held, one claim at a time is enough.
-#[test]
-fn after_a_claim_in_vain_full_ones_with_keys_are_not_followed_for_a_while() {
-    let keyed = Found { is_keyed: true, ..found(200, 200) };
-    let mut schedule = idle();
-    for _ in 0..CALM_MAX {
-        schedule.nudge();
-        let claim = schedule.begin_claim(at(10)).unwrap();
-        schedule.claimed(at(11), claim, keyed, 0.5);
-        assert!(!schedule.is_wanted());
-        assert!(schedule.may_have_passed_over(at(10)), "the end of what it brought calls for the next");
-    }
-    schedule.nudge();
-    let claim = schedule.begin_claim(at(12)).unwrap();
-    schedule.claimed(at(13), claim, keyed, 0.5);
-    assert!(schedule.is_wanted(), "there may be other keys by now");
 }

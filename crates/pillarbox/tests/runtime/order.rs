@@ -10,7 +10,7 @@ use pillarbox::retry::{Jittered, RetryPolicy};
 use tokio::sync::watch;
 
 use super::acceptance::{Backend, on_every_backend, outbox, stored};
-use super::support::{Watched, attempts, hushed, memory, on_stage, quiet, stage};
+use super::support::{attempts, hushed, memory, on_stage, quiet, stage};
 
 /// What handlers saw of each key: the numbers that were done, in their order, and whether two ever ran at once.
 #[derive(Default)]
@@ -182,39 +182,6 @@ async fn a_dead_message_can_be_skipped() {
     runtime.idle().await;
     let stats = runtime.stats();
     assert_eq!((stats.dead_count, stats.done_count), (1, 1));
-}
-
-/// WRK-07: nothing but the end of one claim's messages says that those of the next can be had.
-#[tokio::test]
-async fn a_backlog_of_one_key_is_drained_without_a_poll() {
-    let outbox = memory();
-    for number in 0..50 {
-        outbox.enqueue_now(message("a", number)).await.unwrap();
-    }
-    let log = Log::new();
-    let runtime = hushed(logged(&outbox, &log)).claim_limit(4).start().await.unwrap();
-    log.until_done(50).await;
-    assert!(log.seen.lock().unwrap().done["a"].is_sorted());
-    runtime.shutdown(Duration::from_secs(5)).await;
-}
-
-/// WRK-07: a claim passed it over while the one before it was running.
-#[tokio::test]
-async fn what_came_behind_a_running_message_follows_at_once() {
-    let store = Watched::new();
-    let outbox = Outbox::new(store.clone());
-    let (stage, mut director) = stage();
-    let runtime = on_stage(quiet(&outbox), "order", &stage).start().await.unwrap();
-    let first = outbox.enqueue_now(message("a", 0)).await.unwrap().message_id;
-    assert_eq!(director.began().await, first);
-    let second = outbox.enqueue_now(message("a", 1)).await.unwrap().message_id;
-    while store.counts().claims < 3 {
-        tokio::task::yield_now().await;
-    }
-    director.go(1);
-    assert_eq!(director.began().await, second);
-    director.go(1);
-    runtime.shutdown(Duration::from_secs(5)).await;
 }
 
 /// HOT-13, H21: what waits behind a running message goes back without an attempt spent.
