@@ -122,7 +122,10 @@ fn http(url: &str, settings: &Settings) -> Result<crate::Http, Invalid> {
     for secret in &settings.secrets {
         options = options.secret(secret.as_str());
     }
-    crate::Http::new(settings.timeout.into_iter().fold(options, HttpOptions::timeout))
+    if let Some(timeout) = settings.timeout {
+        options = options.timeout(timeout).batch_timeout(timeout);
+    }
+    crate::Http::new(options)
 }
 
 #[cfg(feature = "lines")]

@@ -34,7 +34,7 @@ use futures_util::{StreamExt, stream};
 use pillarbox_core::{DeliveryResult, Invalid, Parcel, Problem, Transport, Undelivered};
 use reqwest::header::RETRY_AFTER;
 use reqwest::{Client, Response, redirect};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 use url::Url;
 
 use crate::chains::{behind, chains};
@@ -154,7 +154,7 @@ impl Http {
         let status = response.status().as_u16();
         tracing::debug!(origin, status, "a webhook was answered");
         // The status has decided; the rest is read only so that the connection can be used again.
-        let _ = timeout(SPARE_TIME_MAX, drain(response)).await;
+        let _ = timeout_at(call.deadline.min(Instant::now() + SPARE_TIME_MAX), drain(response)).await;
         let answer = Answer { status, retry_after: retry_after.as_deref(), sent: parcel.message.payload().len() };
         answer.judge(&origin, SystemTime::now(), self.options.delay_max)
     }

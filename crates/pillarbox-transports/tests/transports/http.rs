@@ -43,7 +43,7 @@ impl Station for HttpStation {
     }
 
     fn transport(&self) -> Arc<dyn Transport> {
-        Arc::new(Http::new(options().base(self.receiver.url("/"))).unwrap())
+        Arc::new(Http::new(options().base(self.receiver.url("/"))).expect("the options are good"))
     }
 
     async fn place(&self, name: &str) -> String {

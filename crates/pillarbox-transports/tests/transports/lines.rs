@@ -27,7 +27,7 @@ impl Station for LinesStation {
 
     fn transport(&self) -> Arc<dyn Transport> {
         let options = LinesOptions::new().directory(self.home.path()).timeout(Duration::from_secs(5));
-        Arc::new(Lines::new(options).unwrap())
+        Arc::new(Lines::new(options).expect("the options are good"))
     }
 
     async fn place(&self, name: &str) -> String {
@@ -39,7 +39,7 @@ impl Station for LinesStation {
     }
 
     async fn arrived(&self, destination: &str, count: usize) -> Vec<Arrived> {
-        let text = std::fs::read_to_string(self.home.path().join(destination)).unwrap();
+        let text = std::fs::read_to_string(self.home.path().join(destination)).expect("the file is there");
         let arrived: Vec<_> = text.lines().map(read).collect();
         assert!(arrived.len() >= count, "lines are there once they count as delivered");
         arrived

@@ -38,7 +38,7 @@ const NOT_THE_MESSAGES: [&str; 8] = [
 ];
 
 /// A request that was verified or not.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Received {
     pub(crate) path: String,
     pub(crate) headers: HeaderMap,
@@ -63,14 +63,14 @@ impl Receiver {
     /// Listens on a free port, and takes what is signed with the secret.
     pub(crate) async fn start(secret: &str) -> Self {
         let book = Arc::new(Book {
-            scheme: StandardWebhooks::secret(secret).unwrap(),
+            scheme: StandardWebhooks::secret(secret).expect("the secret is one"),
             requests: Mutex::default(),
             places: Mutex::default(),
             redirect: Mutex::default(),
             changed: watch::Sender::new(()),
         });
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let address = listener.local_addr().unwrap();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port is free");
+        let address = listener.local_addr().expect("it has an address");
         let serving = Some(tokio::spawn(serve(listener, Arc::clone(&book))));
         Self { address, book, serving }
     }
@@ -86,24 +86,24 @@ impl Receiver {
     /// Makes a place, and answers its path.
     pub(crate) fn place(&self, name: &str) -> String {
         let path = format!("/places/{name}");
-        self.book.places.lock().unwrap().insert(path.clone(), Vec::new());
+        self.book.places.lock().expect("nobody panics with the book open").insert(path.clone(), Vec::new());
         path
     }
 
     /// Where redirects lead.
     pub(crate) fn redirect_to(&self, url: &str) {
-        url.clone_into(&mut self.book.redirect.lock().unwrap());
+        url.clone_into(&mut self.book.redirect.lock().expect("nobody panics with the book open"));
     }
 
     /// Every `POST` so far.
     pub(crate) fn requests(&self) -> Vec<Received> {
-        self.book.requests.lock().unwrap().clone()
+        self.book.requests.lock().expect("nobody panics with the book open").clone()
     }
 
     pub(crate) async fn arrived(&self, path: &str, count: usize) -> Vec<Arrived> {
         let mut changed = self.book.changed.subscribe();
         loop {
-            let arrived = self.book.places.lock().unwrap()[path].clone();
+            let arrived = self.book.places.lock().expect("nobody panics with the book open")[path].clone();
             if arrived.len() >= count {
                 return arrived;
             }
@@ -159,7 +159,7 @@ async fn answer(State(book): State<Arc<Book>>, request: Request) -> Response {
     let Ok(body) = to_bytes(body, usize::MAX).await else { return StatusCode::BAD_REQUEST.into_response() };
     let path = parts.uri.path().to_owned();
     let received = Received { path: path.clone(), headers: parts.headers, body };
-    book.requests.lock().unwrap().push(received.clone());
+    book.requests.lock().expect("nobody panics with the book open").push(received.clone());
     if received.body.len() > BODY_BYTES_MAX {
         return StatusCode::PAYLOAD_TOO_LARGE.into_response();
     }
@@ -183,18 +183,18 @@ async fn answer(State(book): State<Arc<Book>>, request: Request) -> Response {
 fn told(book: &Book, status: &str, after: Option<&str>) -> Response {
     let mut headers = HeaderMap::new();
     if let Some(after) = after {
-        headers.insert("retry-after", after.parse().unwrap());
+        headers.insert("retry-after", after.parse().expect("a path is a header"));
     }
-    let redirect = book.redirect.lock().unwrap();
+    let redirect = book.redirect.lock().expect("nobody panics with the book open");
     if !redirect.is_empty() {
-        headers.insert("location", redirect.parse().unwrap());
+        headers.insert("location", redirect.parse().expect("a URL is a header"));
     }
-    (status.parse::<StatusCode>().unwrap(), headers, "canary").into_response()
+    (status.parse::<StatusCode>().expect("a status"), headers, "canary").into_response()
 }
 
 impl Book {
     fn take(&self, path: &str, received: Received) -> StatusCode {
-        let mut places = self.places.lock().unwrap();
+        let mut places = self.places.lock().expect("nobody panics with the book open");
         let Some(place) = places.get_mut(path) else { return StatusCode::NOT_FOUND };
         let text = |name: &str| received.headers.get(name).map(|value| decoded(value.as_bytes()));
         let own = received.headers.iter().filter(|(name, _)| !NOT_THE_MESSAGES.contains(&name.as_str()));

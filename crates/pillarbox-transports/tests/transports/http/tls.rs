@@ -18,7 +18,7 @@ use super::{deliver, options};
 
 /// A certificate for this machine that signs itself, and its key.
 fn certificate() -> (Vec<u8>, Vec<u8>) {
-    let home = tempfile::tempdir().unwrap();
+    let home = tempfile::tempdir().expect("a directory can be made");
     let (certificate, key) = (home.path().join("certificate.pem"), home.path().join("key.pem"));
     let mut openssl = Command::new("openssl");
     openssl.args([
@@ -36,18 +36,21 @@ fn certificate() -> (Vec<u8>, Vec<u8>) {
     openssl.args(["-addext", "basicConstraints=critical,CA:FALSE"]);
     let made = openssl.arg("-out").arg(&certificate).arg("-keyout").arg(&key).output().expect("openssl is there");
     assert!(made.status.success());
-    (std::fs::read(certificate).unwrap(), std::fs::read(key).unwrap())
+    let read = |path| std::fs::read(path).expect("openssl has written it");
+    (read(certificate), read(key))
 }
 
 /// A server that answers 200 to whoever trusts its certificate. Answers its port.
 async fn serve(certificate: &[u8], key: &[u8]) -> u16 {
-    let certificate = CertificateDer::from_pem_slice(certificate).unwrap();
+    let certificate = CertificateDer::from_pem_slice(certificate).expect("a certificate");
     let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
-    let builder = builder.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
-    let config = builder.with_single_cert(vec![certificate], PrivateKeyDer::from_pem_slice(key).unwrap()).unwrap();
+    let builder = builder.with_safe_default_protocol_versions().expect("ring has them").with_no_client_auth();
+    let config = builder
+        .with_single_cert(vec![certificate], PrivateKeyDer::from_pem_slice(key).expect("a key"))
+        .expect("they fit");
     let acceptor = TlsAcceptor::from(Arc::new(config));
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let port = listener.local_addr().unwrap().port();
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port is free");
+    let port = listener.local_addr().expect("it has an address").port();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let Ok(mut stream) = acceptor.accept(stream).await else { continue };
