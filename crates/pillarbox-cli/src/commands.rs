@@ -12,7 +12,9 @@ mod list;
 mod man;
 mod migrate;
 mod purge;
+mod relay;
 mod replay;
+mod routes;
 mod show;
 mod status;
 mod top;
@@ -58,6 +60,11 @@ pub(crate) enum Command {
     Inbox(inbox::Command),
     /// List the instances that serve the outbox or the inbox, and those that went silent
     Instances(instances::Options),
+    /// Deliver messages to brokers, until told to end: one or many stores, by a file or by flags
+    Relay(relay::Options),
+    /// Say which way a message would take
+    #[command(subcommand)]
+    Routes(routes::Command),
     /// The process that `demo` starts, kills and replaces
     #[command(hide = true)]
     DemoWorker(demo::WorkerOptions),
@@ -82,6 +89,8 @@ impl Command {
             Self::Inbox(command) => inbox::run(command).await,
             Self::Blocked(options) => blocked::run(options).await,
             Self::Instances(options) => instances::run(options).await,
+            Self::Relay(options) => relay::run(options).await,
+            Self::Routes(command) => routes::run(&command),
             Self::DemoWorker(options) => demo::work(options).await,
         }
     }

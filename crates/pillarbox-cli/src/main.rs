@@ -6,8 +6,10 @@
 mod change;
 mod commands;
 mod exit;
+mod log;
 mod output;
 mod progress;
+mod relay;
 mod selection;
 mod store_args;
 

@@ -23,6 +23,11 @@ pub(crate) fn complain(words: &str) {
     let _ = writeln!(io::stderr().lock(), "pillarbox: {}", escaped(words));
 }
 
+/// Says on standard error how it goes: standard output belongs to what a command was asked for.
+pub(crate) fn tell(words: &str) {
+    let _ = writeln!(io::stderr().lock(), "{}", escaped(words));
+}
+
 /// Text from a database, as one harmless line: whatever could move the cursor or turn the direction of reading is shown
 /// as `\u{…}`.
 pub(crate) fn escaped(text: &str) -> String {
@@ -71,6 +76,12 @@ pub(crate) fn grouped(number: u64) -> String {
         grouped.push(digit);
     }
     grouped
+}
+
+/// A number with its noun.
+pub(crate) fn counted(count: usize, one: &str, many: &str) -> String {
+    let noun = if count == 1 { one } else { many };
+    format!("{} {noun}", grouped(u64::try_from(count).unwrap_or(u64::MAX)))
 }
 
 /// An age in its two largest units, such as `2 h 5 min`.

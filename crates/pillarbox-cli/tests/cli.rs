@@ -11,6 +11,8 @@ mod inbox;
 mod instances;
 #[path = "cli/list.rs"]
 mod list;
+#[path = "cli/relay.rs"]
+mod relay;
 #[path = "cli/replay.rs"]
 mod replay;
 #[path = "cli/tools.rs"]

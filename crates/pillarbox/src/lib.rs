@@ -68,6 +68,7 @@
 //!
 //! `sqlite` (on unless switched off), `postgres`, `mysql`: one per backend, each with its driver. `metrics` (on unless
 //! switched off): counters, gauges and histograms through the facade of that name. `webhook`: signed webhooks into the inbox.
+//! `amqp`, `http`, `kafka`, `lines`, `mqtt`, `nats`, `rabbitmq`, `redis`: one per broker, each with its client.
 //!
 //! What a new backend needs beyond this is in `pillarbox-core`, and the suite that proves it in `pillarbox-testing`.
 
@@ -159,6 +160,7 @@ pub use async_trait::async_trait;
 /// Tells a handler to stop; an extractor.
 pub use tokio_util::sync::CancellationToken;
 
+pub use pillarbox_core::route::{RouteTable, Selector};
 pub use pillarbox_core::{
     AfterDead, Assignment, AttemptEnd, BrokerError, Checkpoint, CommitError, ConsumeIn, Coordinated, Delivered,
     Delivery, DeliveryResult, Discovery, DiscoveryError, EnqueueIn, ErrorKind, Fence, InboxStore, Incoming, Instance,
@@ -179,6 +181,8 @@ pub use pillarbox_mysql as mysql;
 pub use pillarbox_postgres as postgres;
 #[cfg(feature = "sqlite")]
 pub use pillarbox_sqlite as sqlite;
+#[cfg(feature = "transports")]
+pub use pillarbox_transports as transports;
 #[cfg(feature = "webhook")]
 pub use pillarbox_webhook as webhook;
 

@@ -92,6 +92,11 @@ impl Route {
         self
     }
 
+    /// Which messages it gets.
+    pub fn selector(&self) -> &Selector {
+        &self.selector
+    }
+
     /// Its handler.
     pub fn to<Args: 'static, H: Handler<Args>>(self, handler: H) -> HandledRoute {
         HandledRoute::new(self, RouteHandler::One(handler::erased(handler)), H::needs())

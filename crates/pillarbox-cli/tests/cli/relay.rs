@@ -1,0 +1,223 @@
+//! `pillarbox relay` and `routes`: real processes, ended by real signals.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, ChildStderr, ChildStdout};
+
+use super::*;
+
+/// A relay that runs, with its two streams; killed when it is dropped.
+struct Running {
+    child: Child,
+    lines: BufReader<ChildStdout>,
+    words: BufReader<ChildStderr>,
+}
+
+impl Running {
+    fn start(arguments: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pillarbox"));
+        command.arg("relay").args(arguments).env_remove("DATABASE_URL").env_remove("PILLARBOX_CONFIG");
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        let words = BufReader::new(child.stderr.take().unwrap());
+        Self { child, lines, words }
+    }
+
+    /// The next message that it delivered to standard output.
+    fn delivered(&mut self) -> Value {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap()
+    }
+
+    /// The next line that it says about itself; those of its log are passed over.
+    fn says(&mut self) -> String {
+        let mut lines = std::iter::repeat_with(|| {
+            let mut line = String::new();
+            assert_ne!(self.words.read_line(&mut line).unwrap(), 0, "it has ended");
+            line
+        });
+        lines.find(|line| line.starts_with("relay: ")).unwrap()
+    }
+
+    fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([format!("-{name}"), self.child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn get(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: relay\r\nconnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+fn config(directory: &TempDir, url: &str, routes: &str) -> String {
+    let path = directory.path().join("pillarbox.toml");
+    let text = format!(
+        "[relay]\nlisten = \"127.0.0.1:0\"\npoll_interval = \"20ms\"\n[stores.shop]\nurl = \"{url}\"\n[transports.out]\nurl = \"stdout:\"\n{routes}"
+    );
+    std::fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
+const EVERYTHING: &str = "[[routes]]\nto = \"out\"\ndestination = \"-\"\n";
+
+/// BUS-02, WRK-12, H32: what was stored is delivered, health and metrics are served, and SIGTERM ends it in order.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_delivers_until_it_is_told_to_end() {
+    let (directory, url) = fresh();
+    let store = store_with(&url, &[Message::new("order.created", "one").key("k").correlation_id("c")]).await;
+    let path = config(&directory, &url, EVERYTHING);
+    let mut relay = Running::start(&["--config", &path]);
+    let first = relay.says();
+    assert!(first.starts_with("relay: 1 store, 1 transport, 1 route; metrics on http://127.0.0.1:"), "{first}");
+    let message = relay.delivered();
+    assert_eq!((&message["topic"], &message["payload"]), (&"order.created".into(), &"one".into()));
+    store.enqueue(Enqueue::pending(&[Message::new("order.paid", "two")])).await.unwrap();
+    assert_eq!(relay.delivered()["topic"], "order.paid");
+
+    let address = first.split("http://").nth(1).unwrap().split('/').next().unwrap();
+    let metrics = get(address, "/metrics");
+    assert!(metrics.contains("pillarbox_handled_total{"), "{metrics}");
+    assert!(get(address, "/healthz").starts_with("HTTP/1.1 200"));
+    let ready = get(address, "/readyz");
+    assert!(ready.starts_with("HTTP/1.1 200") && ready.contains("\"store\":\"shop\""), "{ready}");
+
+    relay.signal("TERM");
+    assert!(relay.says().starts_with("relay: ending"));
+    assert!(relay.says().starts_with("relay: ended"));
+    assert!(relay.child.wait().unwrap().success());
+    assert_eq!(store.overview().await.unwrap().total().done, 2);
+}
+
+/// SIGHUP reads the routes again; a file that is wrong changes nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_reads_its_routes_again() {
+    let (directory, url) = fresh();
+    let store = store_with(&url, &[Message::new("new", "1"), Message::new("old", "2")]).await;
+    let path = config(&directory, &url, &format!("{EVERYTHING}topic = \"old\"\n"));
+    let mut relay = Running::start(&["--config", &path]);
+    relay.says();
+    assert_eq!(relay.delivered()["topic"], "old", "the other has no route, and waits");
+    config(&directory, &url, "[[routes]]\nto = \"nobody\"\n");
+    relay.signal("HUP");
+    let refused = relay.says();
+    assert!(refused.contains("goes on as before") && refused.contains("route 1 goes to `nobody`"), "{refused}");
+    config(&directory, &url, EVERYTHING);
+    relay.signal("HUP");
+    assert!(relay.says().starts_with("relay: read again: 1 store"));
+    assert_eq!(relay.delivered()["topic"], "new");
+    drop(store);
+}
+
+/// H40: a relay that is killed half-way loses nothing; what comes twice has the same id.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_relay_loses_nothing() {
+    let (directory, url) = fresh();
+    let messages: Vec<_> = (0..200).map(|number| Message::new("t", number.to_string())).collect();
+    let store = store_with(&url, &messages).await;
+    let path = config(&directory, &url, &format!("{EVERYTHING}batch = 10\n"));
+    let text = std::fs::read_to_string(&path).unwrap().replace("[relay]\n", "[relay]\nlease = \"1s\"\n");
+    std::fs::write(&path, text).unwrap();
+    let mut relay = Running::start(&["--config", &path]);
+    let mut seen = std::collections::BTreeSet::new();
+    for _ in 0..25 {
+        seen.insert(relay.delivered()["id"].to_string());
+    }
+    relay.child.kill().unwrap();
+    relay.child.wait().unwrap();
+    // What it had written before it died was delivered, too.
+    for line in relay.lines.by_ref().lines() {
+        if let Ok(message) = serde_json::from_str::<Value>(&line.unwrap()) {
+            seen.insert(message["id"].to_string());
+        }
+    }
+    let mut relay = Running::start(&["--config", &path]);
+    while seen.len() < 200 {
+        seen.insert(relay.delivered()["id"].to_string());
+    }
+    drop(store);
+}
+
+/// Without a file: a database and a broker are enough.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_can_be_told_by_flags() {
+    let (_directory, url) = fresh();
+    store_with(&url, &[Message::new("a.b", "1"), Message::new("c", "2")]).await;
+    let mut relay =
+        Running::start(&["--url", &url, "--to", "-", "--topic", "a.*", "--destination", "-", "--listen", "off"]);
+    assert_eq!(relay.delivered()["topic"], "a.b");
+    assert!(relay.says().ends_with("; no metrics\n"));
+    let refused = pillarbox(&["relay"]);
+    assert_eq!(code(&refused), 2);
+    assert!(complaint(&refused).contains("--config"));
+}
+
+/// Everything that is wrong with a file is said in one line, without secrets, before anything starts.
+#[test]
+fn a_wrong_file_is_refused_in_one_line() {
+    let (directory, _) = fresh();
+    let table = [
+        ("[[routes]]\nto = \"out\"\ntopic = \"a..b\"\n", "empty segment"),
+        ("[[routes]]\nto = \"other\"\n", "the transports are: out"),
+        ("", "routes"),
+        ("[transports.x]\nurl = \"gopher://user:canary@h\"\n[[routes]]\nto = \"x\"\n", "begin with one of"),
+        (&format!("{EVERYTHING}{EVERYTHING}"), "match the same messages"),
+    ];
+    for (routes, complaint_part) in table {
+        let path = config(&directory, "sqlite::memory:", routes);
+        let output = pillarbox(&["relay", "--config", &path]);
+        assert_eq!(code(&output), 2, "{routes}");
+        let complaint = complaint(&output);
+        assert!(complaint.contains(complaint_part) && !complaint.contains("canary"), "{complaint}");
+    }
+    let missing = pillarbox(&["relay", "--config", "no-such-file.toml"]);
+    assert!(complaint(&missing).contains("no-such-file.toml"));
+}
+
+/// The file that is shipped is one that works.
+#[test]
+fn the_shipped_file_is_fine() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dist/pillarbox.toml");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pillarbox"));
+    command.args(["relay", "--check", "--config", path]);
+    command.env("SHOP_PASSWORD", "x").env("WEBHOOK_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
+    let output = command.output().unwrap();
+    assert_eq!(stdout(&output), "1 store, 2 transports, 2 routes: fine\n", "{output:?}");
+}
+
+/// `routes explain` says which route wins, and why no other.
+#[test]
+fn a_route_is_explained() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dist/pillarbox.toml");
+    let explain = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pillarbox"));
+        command.args(["routes", "explain", "--config", path]).args(more);
+        command.env("SHOP_PASSWORD", "x").env("WEBHOOK_SECRET", "x").output().unwrap()
+    };
+    let plain = explain(&["order.created"]);
+    assert_eq!(
+        stdout(&plain),
+        "✓ order.** → bus: wins: the most specific that matches\n\
+         – order.** tenant=acme → partners: there is no tenant, and `acme` is asked for\n\
+         goes to bus: shop.order.created\n"
+    );
+    assert_eq!(code(&plain), 0);
+    let tenant = explain(&["order.created", "--tenant", "acme"]);
+    assert!(stdout(&tenant).contains("– order.** → bus: matches, but is less specific\n"), "{tenant:?}");
+    assert!(stdout(&tenant).ends_with("goes to partners: https://hooks.example.com/acme/orders\n"));
+    let nowhere = explain(&["payment", "--json"]);
+    assert_eq!(code(&nowhere), 3);
+    let answer: Value = serde_json::from_str(stdout(&nowhere)).unwrap();
+    assert_eq!(answer["route"], Value::Null);
+}
