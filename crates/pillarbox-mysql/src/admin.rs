@@ -15,8 +15,8 @@ use sqlx::mysql::{MySql, MySqlArguments, MySqlRow};
 use sqlx::query::Query;
 
 use crate::diagnosis;
-use crate::enqueue::duration_micros;
 use crate::error::store_error;
+use crate::parameters::duration_micros;
 use crate::row::{answers, blocked_key, get, group, stored_live, stored_shelf, tally};
 use crate::sql::{LIST_MAX, list, of_end, with_ids, with_literal};
 use crate::store::{MysqlStore, finished};

@@ -6,19 +6,18 @@
 //! insert, and one look at what came of it. What is known already costs one more.
 
 use std::collections::HashSet;
-use std::time::{Duration, SystemTime};
 
 use pillarbox_core::lease::Held;
-use pillarbox_core::message::When;
 use pillarbox_core::parts::{write_aggregate_type, write_headers};
 use pillarbox_core::store::{BoxFuture, Enqueue, Enqueued, OpenTransaction, Placement, chunks, enqueue_answers};
-use pillarbox_core::{Fence, Message, MessageId, StoreError, WorkId, key_hash};
+use pillarbox_core::{Fence, Message, MessageId, StoreError, WorkId};
 use sqlx::mysql::{MySql, MySqlArguments, MySqlRow};
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Connection as _, MySqlConnection, Row as _, Transaction};
 use uuid::Uuid;
 
 use crate::error::{no_transaction, store_error};
+use crate::parameters::{KEY_TEXT, duration_micros, hash, occurred, of_one, texts, when_micros};
 use crate::row::answers;
 use crate::sql::{LIST_MAX, with_ids, with_literal, with_messages, with_number, with_owner};
 use crate::store::{Inner, MysqlStore};
@@ -84,14 +83,14 @@ pub(crate) async fn insert(
 }
 
 /// How the rows of one call are born. Each call has a fence of its own, by which its rows are told from older ones.
-struct Birth {
-    owner: Option<Uuid>,
-    fence: Fence,
-    lease: Option<i64>,
+pub(crate) struct Birth {
+    pub(crate) owner: Option<Uuid>,
+    pub(crate) fence: Fence,
+    pub(crate) lease: Option<i64>,
 }
 
 impl Birth {
-    fn of(enqueue: &Enqueue<'_>) -> Self {
+    pub(crate) fn of(enqueue: &Enqueue<'_>) -> Self {
         match enqueue.lease() {
             Some(lease) => Self {
                 owner: Some(lease.owner().as_uuid()),
@@ -102,7 +101,7 @@ impl Birth {
         }
     }
 
-    fn placement(&self, id: i64, leased: bool) -> Placement {
+    pub(crate) fn placement(&self, id: i64, leased: bool) -> Placement {
         let work_id = WorkId::from_i64(id);
         if leased { Placement::Leased(Held { work_id, fence: self.fence }) } else { Placement::Pending(work_id) }
     }
@@ -116,22 +115,9 @@ async fn insert_one(
 ) -> Result<Vec<(MessageId, Placement)>, sqlx::Error> {
     let address = inner.pool.connect_options();
     inner.spares.prepare(&address, connection, &inner.sql.enqueue_one).await?;
-    let headers = write_headers(message.get_headers());
-    let mut query = sqlx::query(AssertSqlSafe(inner.sql.enqueue_one.as_str()))
-        .bind(message.id().as_uuid())
-        .bind(message.topic().as_bytes())
-        .bind(&message.payload()[..]);
-    for text in texts(message) {
-        query = query.bind(text.map(str::as_bytes));
-    }
-    let rows = bind_times(query.bind(headers.as_deref().map(str::as_bytes)).bind(occurred(message)), message)
-        .bind(message.get_priority())
-        .bind(hash(message))
-        .bind(birth.owner)
-        .bind(birth.fence.as_i64())
-        .bind(birth.lease)
-        .fetch_all(connection)
-        .await?;
+    let query = sqlx::query(AssertSqlSafe(inner.sql.enqueue_one.as_str()));
+    let parameters = of_one(message, birth);
+    let rows = parameters.iter().fold(query, |query, value| value.bind(query)).fetch_all(connection).await?;
     rows.iter()
         .map(|row| {
             let leased = row.try_get_unchecked::<i64, _>(2)? != 0;
@@ -474,63 +460,8 @@ fn is_conditional(message: &Message) -> bool {
     message.is_delayed() || message.expires().is_some()
 }
 
-/// The place of the key among the texts.
-const KEY_TEXT: usize = 4;
-
-/// The optional texts, in the order of the columns.
-fn texts(message: &Message) -> [Option<&str>; 8] {
-    [
-        message.get_message_type(),
-        write_aggregate_type(message),
-        message.get_aggregate_id(),
-        message.get_tenant(),
-        message.get_key(),
-        message.get_correlation_id(),
-        message.get_causation_id(),
-        message.get_content_type(),
-    ]
-}
-
 fn bind_times<'q>(query: Query<'q, MySql, MySqlArguments>, message: &Message) -> Query<'q, MySql, MySqlArguments> {
     let (due_at, due_after) = when_micros(message.due());
     let (expires_at, expires_after) = when_micros(message.expires());
     query.bind(due_at).bind(due_after).bind(expires_at).bind(expires_after)
-}
-
-/// An instant or a delay, in microseconds: one of the two.
-fn when_micros(when: Option<When>) -> (Option<i64>, Option<i64>) {
-    match when {
-        None => (None, None),
-        Some(When::After(delay)) => (None, Some(duration_micros(delay))),
-        Some(When::At(at)) => (Some(instant_micros(at)), None),
-    }
-}
-
-/// What says which partition a message belongs to.
-fn hash(message: &Message) -> Option<i64> {
-    message.get_key().map(|key| i64::from(key_hash(key)))
-}
-
-fn occurred(message: &Message) -> Option<i64> {
-    message.get_occurred_at().map(instant_micros)
-}
-
-fn instant_micros(at: SystemTime) -> i64 {
-    at.duration_since(SystemTime::UNIX_EPOCH).map_or(0, duration_micros)
-}
-
-/// Whole microseconds; what is left over is cut off, never rounded up.
-pub(crate) fn duration_micros(duration: Duration) -> i64 {
-    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn instants_are_cut_to_microseconds() {
-        assert_eq!(duration_micros(Duration::from_nanos(1_999)), 1);
-        assert_eq!(when_micros(Some(When::After(Duration::MAX))), (None, Some(i64::MAX)));
-    }
 }

@@ -23,6 +23,40 @@ const HOOK_FAILED: u16 = 3100;
 
 /// Turns a driver's error into ours. Its text may hold a row or a password and is left behind.
 pub(crate) fn store_error(error: sqlx::Error) -> StoreError {
+    of_sqlx(&error)
+}
+
+/// The same for diesel, which passes no codes on: what a caller must be able to tell apart is known by its text.
+#[cfg(feature = "diesel-async")]
+pub(crate) fn of_diesel(error: &diesel::result::Error) -> StoreError {
+    use diesel::result::DatabaseErrorKind as Kind;
+    use diesel::result::Error;
+    match error {
+        Error::DatabaseError(Kind::ClosedConnection | Kind::UnableToSendCommand, _) => server_error(2013),
+        Error::DatabaseError(Kind::ReadOnlyTransaction, _) => server_error(1792),
+        Error::DatabaseError(_, about) if about.message().starts_with("no transaction is open") => no_transaction(),
+        Error::DatabaseError(_, about) if about.message().starts_with("Deadlock found") => server_error(1213),
+        Error::DatabaseError(_, about) if about.message().starts_with("Lock wait timeout") => server_error(1205),
+        Error::DatabaseError(..) => StoreError::rejected("the database refused the call"),
+        Error::BrokenTransactionManager => no_transaction(),
+        _ => StoreError::rejected("the database's answer could not be read"),
+    }
+}
+
+/// The same for SeaORM, which has sqlx below it.
+#[cfg(feature = "sea-orm")]
+pub(crate) fn of_sea_orm(error: &sea_orm::DbErr) -> StoreError {
+    use sea_orm::{DbErr, RuntimeErr};
+    match error {
+        DbErr::Conn(RuntimeErr::SqlxError(below))
+        | DbErr::Exec(RuntimeErr::SqlxError(below))
+        | DbErr::Query(RuntimeErr::SqlxError(below)) => of_sqlx(below),
+        DbErr::ConnectionAcquire(_) => of_sqlx(&sqlx::Error::PoolTimedOut),
+        _ => StoreError::rejected("the database's answer could not be read"),
+    }
+}
+
+fn of_sqlx(error: &sqlx::Error) -> StoreError {
     match error {
         sqlx::Error::Database(error) => match error.try_downcast_ref::<MySqlDatabaseError>() {
             Some(error) => server_error(error.number()),

@@ -16,9 +16,9 @@ use pillarbox_core::store::BoxFuture;
 use pillarbox_core::{OutboxAdmin, OutboxStore, SchemaAdmin, StoreError, StoreId};
 use sqlx::{AssertSqlSafe, Connection as _, MySql, MySqlConnection, Transaction};
 
-use crate::enqueue::duration_micros;
 use crate::error::{no_transaction, store_error};
 use crate::migrate::LEDGER;
+use crate::parameters::duration_micros;
 use crate::row::{get, record};
 use crate::sql::{InboxStatements, with_literal, with_number};
 use crate::store::MysqlStore;

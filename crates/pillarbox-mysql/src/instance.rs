@@ -15,9 +15,9 @@ use sqlx::AssertSqlSafe;
 use sqlx::mysql::{MySql, MySqlArguments};
 use sqlx::query::Query;
 
-use crate::enqueue::duration_micros;
 use crate::error::store_error;
 use crate::migrate::INSTANCES;
+use crate::parameters::duration_micros;
 use crate::row::instance;
 use crate::sql::InstanceStatements;
 use crate::store::MysqlStore;

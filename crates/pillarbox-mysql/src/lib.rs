@@ -44,6 +44,8 @@
 //! `migrate`, `row`, `sql`, `error`.
 
 mod admin;
+#[cfg(any(feature = "diesel-async", feature = "sea-orm"))]
+mod clients;
 mod diagnosis;
 mod directory;
 mod enqueue;
@@ -52,6 +54,7 @@ mod inbox;
 mod instance;
 mod migrate;
 mod outbox;
+mod parameters;
 mod prepare;
 mod progress;
 mod row;

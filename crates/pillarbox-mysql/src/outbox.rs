@@ -20,9 +20,10 @@ use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Connection as _, MySqlConnection};
 use time::OffsetDateTime;
 
-use crate::enqueue::{TWO_BYTES_OUTSIDE, duration_micros, guard_first, insert};
+use crate::enqueue::{TWO_BYTES_OUTSIDE, guard_first, insert};
 use crate::error::store_error;
 use crate::instance::MysqlInstances;
+use crate::parameters::duration_micros;
 use crate::progress::MysqlProgress;
 use crate::row::{answers, claimed, get};
 use crate::sql::{LIST_MAX, binary, guarded, with_literal, with_number, with_owner};

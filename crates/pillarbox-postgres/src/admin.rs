@@ -14,8 +14,8 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use crate::diagnosis;
-use crate::enqueue::micros;
 use crate::error::store_error;
+use crate::parameters::micros;
 use crate::row;
 use crate::store::{PgQuery, PostgresStore};
 

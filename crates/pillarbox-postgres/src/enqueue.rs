@@ -1,24 +1,22 @@
 //! Enqueue: on the caller's own transaction, or on one of the store's.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use pillarbox_core::lease::{Held, Lease};
-use pillarbox_core::message::{Message, When};
-use pillarbox_core::parts::{write_aggregate_type, write_headers};
+use pillarbox_core::message::Message;
 use pillarbox_core::store::{BoxFuture, Enqueue, Enqueued, OpenTransaction, Placement, chunks, enqueue_answers};
-use pillarbox_core::{MessageId, StoreError, WorkId, key_hash};
+use pillarbox_core::{MessageId, StoreError, WorkId};
 use sqlx::postgres::PgRow;
 use sqlx::{Connection, Decode, PgConnection, Postgres, Row, Transaction, Type};
-use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::error::store_error;
-use crate::sql::{Statement, UsedColumn};
+use crate::parameters::{OPTIONAL, Optional, Parameter, after, at, micros, times};
+use crate::sql::Statement;
 use crate::store::{PgQuery, PostgresStore};
 
 /// Bytes of messages in one statement: far below what the protocol frames, and bounded in memory.
-const STATEMENT_BYTES_MAX: usize = 32 * 1024 * 1024;
+pub(crate) const STATEMENT_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 impl OpenTransaction<PostgresStore> for &mut PgConnection {
     fn enqueue_on<'a>(
@@ -55,9 +53,13 @@ pub(crate) fn require_open(connection: &PgConnection) -> Result<(), StoreError> 
     if connection.is_in_transaction() {
         return Ok(());
     }
-    Err(StoreError::rejected(
+    Err(no_transaction())
+}
+
+pub(crate) fn no_transaction() -> StoreError {
+    StoreError::rejected(
         "no transaction is open on this connection: begin one, or make the call that needs no connection",
-    ))
+    )
 }
 
 /// Enqueues in a transaction of the store's own: one statement is one already; more get one around them.
@@ -173,7 +175,7 @@ impl<'s, 'm> Insert<'s, 'm> {
                 };
                 used.iter().fold(query, |query, optional| match messages {
                     [message] => (optional.bind)(query, message),
-                    _ => (optional.bind_all)(query, messages),
+                    _ => (optional.all)(messages).bind(query),
                 })
             }
             Form::One => {
@@ -184,15 +186,8 @@ impl<'s, 'm> Insert<'s, 'm> {
                 };
                 self.bind_lease(OPTIONAL.iter().fold(query, bind))
             }
-            Form::Many | Form::Delayed => {
-                let query = Times::of(messages.iter().map(|message| message.expires())).bind(query);
-                let bind = |query, optional: &Optional| (optional.bind_all)(query, messages);
-                let query = self.bind_lease(OPTIONAL.iter().fold(query, bind));
-                match self.form {
-                    Form::Delayed => Times::of(messages.iter().map(|message| message.due())).bind(query),
-                    _ => query,
-                }
-            }
+            Form::Many => many(messages, self.lease).into_iter().fold(query, |query, value| value.bind(query)),
+            Form::Delayed => delayed(messages, self.lease).into_iter().fold(query, |query, value| value.bind(query)),
         }
     }
 
@@ -200,11 +195,7 @@ impl<'s, 'm> Insert<'s, 'm> {
         if let ([message], Form::New(_) | Form::One) = (self.messages, &self.form) {
             return query.bind(message.id().as_uuid()).bind(message.topic()).bind(&message.payload()[..]);
         }
-        let messages = || self.messages.iter();
-        query
-            .bind(messages().map(|message| message.id().as_uuid()).collect::<Vec<_>>())
-            .bind(messages().map(|message| message.topic()).collect::<Vec<_>>())
-            .bind(messages().map(|message| &message.payload()[..]).collect::<Vec<_>>())
+        required(self.messages).into_iter().fold(query, |query, value| value.bind(query))
     }
 
     fn bind_lease(&self, query: PgQuery) -> PgQuery {
@@ -233,98 +224,60 @@ impl<'s, 'm> Insert<'s, 'm> {
                 }
                 Form::Many | Form::Delayed => (MessageId::from_uuid(get(row, 1)?)?, get(row, 0)?, get(row, 2)?),
             };
-            let work_id = WorkId::from_i64(id);
-            let placement = match self.lease {
-                Some(lease) if leased => Placement::Leased(Held { work_id, fence: lease.fence() }),
-                _ => Placement::Pending(work_id),
-            };
-            stored.push((message_id, placement));
+            stored.push((message_id, placement(id, leased, self.lease)));
         }
         Ok(stored)
     }
 }
 
+/// What every message has.
+fn required<'m>(messages: &[&'m Message]) -> [Parameter<'m>; 3] {
+    [
+        Parameter::Ids(messages.iter().map(|message| message.id().as_uuid()).collect()),
+        Parameter::Topics(messages.iter().map(|message| message.topic()).collect()),
+        Parameter::Payloads(messages.iter().map(|message| &message.payload()[..]).collect()),
+    ]
+}
+
+/// The rest of what `outbox_enqueue.sql` takes, but for its guard.
+fn many<'m>(messages: &[&'m Message], lease: Option<Lease>) -> Vec<Parameter<'m>> {
+    let mut values = Vec::from(times(messages.iter().map(|message| message.expires())));
+    values.extend(OPTIONAL.iter().map(|optional| (optional.all)(messages)));
+    values.push(Parameter::Owner(lease.map(|lease| lease.owner().as_uuid())));
+    values.push(Parameter::Number(lease.map(|lease| micros(lease.duration()))));
+    values.push(Parameter::Number(lease.map(|lease| lease.fence().as_i64())));
+    values
+}
+
+/// The same for `outbox_enqueue_delayed.sql`.
+fn delayed<'m>(messages: &[&'m Message], lease: Option<Lease>) -> Vec<Parameter<'m>> {
+    let mut values = many(messages, lease);
+    values.extend(times(messages.iter().map(|message| message.due())));
+    values
+}
+
+/// All that `outbox_enqueue_delayed.sql` takes, for clients that know one statement only.
+#[cfg(any(feature = "diesel-async", feature = "sea-orm", feature = "tokio-postgres"))]
+pub(crate) fn everything<'m>(
+    messages: &[&'m Message],
+    lease: Option<Lease>,
+    guard: Option<&'m str>,
+) -> Vec<Parameter<'m>> {
+    let mut values = Vec::from(required(messages));
+    values.extend(delayed(messages, lease));
+    values.push(Parameter::Guard(guard.unwrap_or_default()));
+    values
+}
+
+/// Where a message is that has this row.
+pub(crate) fn placement(id: i64, leased: bool, lease: Option<Lease>) -> Placement {
+    let work_id = WorkId::from_i64(id);
+    match lease {
+        Some(lease) if leased => Placement::Leased(Held { work_id, fence: lease.fence() }),
+        _ => Placement::Pending(work_id),
+    }
+}
+
 fn get<'r, T: Decode<'r, Postgres> + Type<Postgres>>(row: &'r PgRow, index: usize) -> Result<T, StoreError> {
     row.try_get(index).map_err(store_error)
-}
-
-/// A column that a message may leave empty.
-struct Optional {
-    column: UsedColumn,
-    is_used: fn(&Message) -> bool,
-    bind: fn(PgQuery, &Message) -> PgQuery,
-    /// A column that no message uses is left out: unnest pads it with NULL.
-    bind_all: fn(PgQuery, &[&Message]) -> PgQuery,
-}
-
-macro_rules! optional {
-    ($($column:ident $kind:ident: $value:expr;)*) => {
-        [$(Optional {
-            column: (stringify!($column), stringify!($kind)),
-            is_used: |message| $value(message).is_some(),
-            bind: |query, message| query.bind($value(message)),
-            bind_all: |query, messages| query.bind(used(messages.iter().map(|message| $value(message)).collect())),
-        }),*]
-    };
-}
-
-/// In the order in which the functions take them.
-static OPTIONAL: [Optional; 12] = optional! {
-    message_type text: Message::get_message_type;
-    aggregate_type text: write_aggregate_type;
-    aggregate_id text: Message::get_aggregate_id;
-    tenant_id text: Message::get_tenant;
-    message_key text: Message::get_key;
-    correlation_id text: Message::get_correlation_id;
-    causation_id text: Message::get_causation_id;
-    content_type text: Message::get_content_type;
-    headers text: |message: &Message| write_headers(message.get_headers());
-    occurred_at timestamptz: |message: &Message| message.get_occurred_at().map(instant);
-    priority smallint: |message: &Message| Some(message.get_priority()).filter(|priority| *priority != 0);
-    key_hash bigint: |message: &Message| message.get_key().map(|key| i64::from(key_hash(key)));
-};
-
-type Column<T> = Option<Vec<Option<T>>>;
-
-/// Times as two columns: delays, which the database adds to its clock, and instants.
-struct Times {
-    after: Column<i64>,
-    at: Column<OffsetDateTime>,
-}
-
-impl Times {
-    fn of(times: impl Iterator<Item = Option<When>> + Clone) -> Self {
-        Self { after: used(times.clone().map(after).collect()), at: used(times.map(at).collect()) }
-    }
-
-    fn bind(&self, query: PgQuery) -> PgQuery {
-        query.bind(&self.after).bind(&self.at)
-    }
-}
-
-fn after(time: Option<When>) -> Option<i64> {
-    match time {
-        Some(When::After(delay)) => Some(micros(delay)),
-        Some(When::At(_)) | None => None,
-    }
-}
-
-fn at(time: Option<When>) -> Option<OffsetDateTime> {
-    match time {
-        Some(When::At(at)) => Some(instant(at)),
-        Some(When::After(_)) | None => None,
-    }
-}
-
-fn used<T>(values: Vec<Option<T>>) -> Column<T> {
-    values.iter().any(Option::is_some).then_some(values)
-}
-
-fn instant(at: SystemTime) -> OffsetDateTime {
-    at.into()
-}
-
-/// Durations cross the wire in whole microseconds.
-pub(crate) fn micros(duration: std::time::Duration) -> i64 {
-    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }

@@ -8,6 +8,49 @@ use sqlx::postgres::{PgDatabaseError, PgSeverity};
 ///
 /// The driver's text is dropped for everything that concerns data: PostgreSQL puts failing rows into it.
 pub(crate) fn store_error(error: sqlx::Error) -> StoreError {
+    of_sqlx(&error)
+}
+
+/// The same for tokio-postgres.
+#[cfg(feature = "tokio-postgres")]
+pub(crate) fn of_tokio_postgres(error: &tokio_postgres::Error) -> StoreError {
+    match error.as_db_error() {
+        Some(database) => {
+            from_code(database.code().code(), database.message(), database.table(), database.constraint())
+        }
+        None => broken_connection(),
+    }
+}
+
+/// The same for diesel, which passes no codes on.
+#[cfg(feature = "diesel-async")]
+pub(crate) fn of_diesel(error: &diesel::result::Error) -> StoreError {
+    use diesel::result::DatabaseErrorKind as Kind;
+    use diesel::result::Error;
+    match error {
+        Error::DatabaseError(Kind::SerializationFailure, _) => from_code("40001", "", None, None),
+        Error::DatabaseError(Kind::ReadOnlyTransaction, _) => from_code("25006", "", None, None),
+        Error::DatabaseError(Kind::ClosedConnection | Kind::UnableToSendCommand, _) => broken_connection(),
+        Error::DatabaseError(_, about) => refused(about.table_name(), about.constraint_name()),
+        Error::BrokenTransactionManager => from_code("25P02", "", None, None),
+        _ => StoreError::rejected("the database's answer could not be read: is the schema ours?"),
+    }
+}
+
+/// The same for SeaORM, which has sqlx below it.
+#[cfg(feature = "sea-orm")]
+pub(crate) fn of_sea_orm(error: &sea_orm::DbErr) -> StoreError {
+    use sea_orm::{DbErr, RuntimeErr};
+    match error {
+        DbErr::Conn(RuntimeErr::SqlxError(below))
+        | DbErr::Exec(RuntimeErr::SqlxError(below))
+        | DbErr::Query(RuntimeErr::SqlxError(below)) => of_sqlx(below),
+        DbErr::ConnectionAcquire(_) => StoreError::unavailable("no connection became free in time"),
+        _ => StoreError::rejected("the database's answer could not be read: is the schema ours?"),
+    }
+}
+
+fn of_sqlx(error: &sqlx::Error) -> StoreError {
     match error {
         sqlx::Error::Database(database) => {
             let database = database.downcast_ref::<PgDatabaseError>();
@@ -21,16 +64,14 @@ pub(crate) fn store_error(error: sqlx::Error) -> StoreError {
             StoreError::unavailable("no connection became free in time: raise the pool's maximum or lower the load")
         }
         sqlx::Error::PoolClosed => StoreError::unavailable("the connection pool was closed"),
-        sqlx::Error::WorkerCrashed | sqlx::Error::Protocol(_) => {
-            StoreError::unavailable("the connection to the database broke")
-        }
+        sqlx::Error::WorkerCrashed | sqlx::Error::Protocol(_) => broken_connection(),
         sqlx::Error::Configuration(_) => {
             StoreError::rejected("the database URL is malformed: expected postgres://user:password@host:port/database")
         }
         sqlx::Error::ColumnDecode { index, .. } => {
             StoreError::rejected(format!("column {index} holds what this program cannot read: is the schema ours?"))
         }
-        other => StoreError::rejected(format!("the database driver failed: {}", kind_of(&other))),
+        other => StoreError::rejected(format!("the database driver failed: {}", kind_of(other))),
     }
 }
 
@@ -85,13 +126,21 @@ fn from_code(code: &str, message: &str, table: Option<&str>, constraint: Option<
             StoreError::unavailable("the database has run out of a resource or failed inside")
         }
         // Classes 22 and 23 quote values in their texts, and so may others.
-        _ => StoreError::rejected(format!(
-            "the database refused the statement{}{}",
-            table.map(|table| format!(" on table {table}")).unwrap_or_default(),
-            constraint.map(|name| format!(" by constraint {name}")).unwrap_or_default(),
-        )),
+        _ => refused(table, constraint),
     };
     error.with_code(code)
+}
+
+fn refused(table: Option<&str>, constraint: Option<&str>) -> StoreError {
+    StoreError::rejected(format!(
+        "the database refused the statement{}{}",
+        table.map(|table| format!(" on table {table}")).unwrap_or_default(),
+        constraint.map(|name| format!(" by constraint {name}")).unwrap_or_default(),
+    ))
+}
+
+fn broken_connection() -> StoreError {
+    StoreError::unavailable("the connection to the database broke")
 }
 
 fn kind_of(error: &sqlx::Error) -> &'static str {

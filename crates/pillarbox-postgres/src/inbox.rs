@@ -16,9 +16,10 @@ use pillarbox_core::store::{BoxFuture, CONFLICT_RETRIES_MAX};
 use pillarbox_core::{OutboxAdmin, OutboxStore, SchemaAdmin, StoreError, StoreId};
 use sqlx::{PgConnection, Postgres, Transaction};
 
-use crate::enqueue::{micros, require_open};
+use crate::enqueue::require_open;
 use crate::error::{is_foreign_connection, is_race, store_error};
 use crate::migrate::LEDGER;
+use crate::parameters::micros;
 use crate::row::record;
 use crate::sql::InboxSql;
 use crate::store::{PostgresStore, pause};

@@ -11,8 +11,8 @@ use pillarbox_core::retention::PurgeLimit;
 use pillarbox_core::schema::SchemaStatus;
 use pillarbox_core::{InstanceId, SchemaAdmin, StoreError};
 
-use crate::enqueue::micros;
 use crate::migrate::INSTANCES;
+use crate::parameters::micros;
 use crate::row::instance;
 use crate::sql::InstanceSql;
 use crate::store::{PgQuery, PostgresStore};

@@ -29,6 +29,8 @@
 //! Behind a pooler in transaction mode (pgbouncer), say so: [`PostgresStore::behind_pooler`].
 
 mod admin;
+#[cfg(any(feature = "diesel-async", feature = "sea-orm", feature = "tokio-postgres"))]
+mod clients;
 mod diagnosis;
 mod directory;
 mod enqueue;
@@ -38,6 +40,7 @@ mod instance;
 mod migrate;
 mod notify;
 mod outbox;
+mod parameters;
 mod progress;
 mod row;
 mod sql;

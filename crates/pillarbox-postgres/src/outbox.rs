@@ -19,10 +19,11 @@ use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
 use time::OffsetDateTime;
 
-use crate::enqueue::{self, micros, require_open};
+use crate::enqueue::{self, require_open};
 use crate::error::store_error;
 use crate::instance::PostgresInstances;
 use crate::notify;
+use crate::parameters::micros;
 use crate::progress::PostgresProgress;
 use crate::row;
 use crate::store::{PgQuery, PostgresStore};

@@ -13,8 +13,8 @@ use sqlx::postgres::PgRow;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::enqueue::micros;
 use crate::migrate::PROGRESS;
+use crate::parameters::micros;
 use crate::row::get;
 use crate::sql::ProgressSql;
 use crate::store::{PgQuery, PostgresStore};

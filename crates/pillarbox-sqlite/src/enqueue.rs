@@ -1,19 +1,15 @@
 //! Enqueueing, on the caller's transaction or on one of the store's own.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use pillarbox_core::lease::{Held, Lease};
-use pillarbox_core::message::When;
-use pillarbox_core::parts::{write_aggregate_type, write_headers};
 use pillarbox_core::store::{BoxFuture, Enqueue, Enqueued, OpenTransaction, Placement, enqueue_answers};
-use pillarbox_core::{Message, MessageId, StoreError, WorkId, key_hash};
+use pillarbox_core::{Message, MessageId, StoreError, WorkId};
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
-use sqlx::{Arguments, Connection, Encode, SqlStr, Sqlite, SqliteConnection, Transaction, Type};
+use sqlx::{Connection, SqlStr, Sqlite, SqliteConnection, Transaction};
 use uuid::Uuid;
 
 use crate::error::store_error;
-use crate::row::{self, id_list, micros, to_micros, work_id};
+use crate::parameters::{Binds, OPTIONAL, Optional, PRIORITY, Values, bound};
+use crate::row::{self, id_list, micros, work_id};
 use crate::sql::{self, ENQUEUE_ROWS};
 use crate::store::{Inner, SqliteStore, is_really_open};
 
@@ -64,12 +60,17 @@ pub(crate) async fn require_open(connection: &mut SqliteConnection) -> Result<()
         ));
     }
     if !is_really_open(connection).await? {
-        return Err(StoreError::rejected(
-            "SQLite has rolled this transaction back by itself after an earlier error, such as a full disk: \
-             nothing was stored, begin a new transaction",
-        ));
+        return Err(rolled_back());
     }
     Ok(())
+}
+
+/// Of a transaction that is not open any more.
+pub(crate) fn rolled_back() -> StoreError {
+    StoreError::rejected(
+        "SQLite has rolled this transaction back by itself after an earlier error, such as a full disk: \
+         nothing was stored, begin a new transaction",
+    )
 }
 
 /// Inserts the messages through a connection that is inside a transaction.
@@ -131,11 +132,15 @@ fn statement_size(messages: &[Message]) -> usize {
 fn placed(row: &SqliteRow, lease: Option<Lease>) -> Result<(MessageId, Placement), StoreError> {
     let work_id = work_id(row)?;
     let message_id: Uuid = row::get(row, 1)?;
-    let placement = match lease {
-        Some(lease) if row::get(row, 2)? => Placement::Leased(Held { work_id, fence: lease.fence() }),
+    Ok((MessageId::from_uuid(message_id)?, placement(work_id, row::get(row, 2)?, lease)))
+}
+
+/// Where a message is that has this row.
+pub(crate) fn placement(work_id: WorkId, leased: bool, lease: Option<Lease>) -> Placement {
+    match lease {
+        Some(lease) if leased => Placement::Leased(Held { work_id, fence: lease.fence() }),
         _ => Placement::Pending(work_id),
-    };
-    Ok((MessageId::from_uuid(message_id)?, placement))
+    }
 }
 
 /// Messages without due time and expiry: whether they are leased is known beforehand, and columns that none uses are left out.
@@ -193,144 +198,19 @@ impl Plain {
     fn bound(&self, messages: &[Message]) -> Result<SqliteArguments, StoreError> {
         let mut binds = Binds::for_values(messages.len() * (3 + self.used.len()));
         if let Some(lease) = self.lease {
-            binds.add(lease.owner().as_uuid())?;
-            binds.add(lease.fence().as_i64())?;
-            binds.add(micros(lease.duration()))?;
+            binds.add_uuid(Some(lease.owner().as_uuid()))?;
+            binds.add_number(Some(lease.fence().as_i64()))?;
+            binds.add_number(Some(micros(lease.duration())))?;
         }
         for message in messages {
-            binds.add(message.id().as_uuid())?;
-            binds.add_text(message.topic())?;
-            binds.add(message.payload().as_ref())?;
+            binds.add_uuid(Some(message.id().as_uuid()))?;
+            binds.add_word(Some(message.topic()))?;
+            binds.add_bytes(message.payload())?;
             for optional in &self.used {
                 (optional.bind)(&mut binds, message)?;
             }
         }
         Ok(binds.arguments)
-    }
-}
-
-/// A column that a message may leave empty.
-#[derive(Clone, Copy)]
-struct Optional {
-    column: &'static str,
-    is_used: fn(&Message) -> bool,
-    bind: fn(&mut Binds, &Message) -> Result<(), StoreError>,
-}
-
-macro_rules! optional {
-    ($($column:ident: $add:ident $value:expr;)*) => {
-        [$(Optional {
-            column: stringify!($column),
-            is_used: |message| $value(message).is_some(),
-            bind: |binds, message| binds.$add($value(message)),
-        }),*]
-    };
-}
-
-const OPTIONAL: [Optional; 11] = optional! {
-    message_type: add_some_text Message::get_message_type;
-    aggregate_type: add_some_text write_aggregate_type;
-    aggregate_id: add Message::get_aggregate_id;
-    tenant_id: add_some_text Message::get_tenant;
-    message_key: add Message::get_key;
-    correlation_id: add Message::get_correlation_id;
-    causation_id: add Message::get_causation_id;
-    content_type: add_some_text Message::get_content_type;
-    headers: add |message: &Message| write_headers(message.get_headers());
-    occurred_at: add |message: &Message| message.get_occurred_at().map(to_micros);
-    key_hash: add hash;
-};
-
-/// Never empty, but mostly zero.
-const PRIORITY: Optional = Optional {
-    column: "priority",
-    is_used: |message| message.get_priority() != 0,
-    bind: |binds, message| binds.add(message.get_priority()),
-};
-
-/// The parameters of `outbox_enqueue.sql`, in the order of its question marks.
-pub(crate) fn bound(messages: &[Message], lease: Option<Lease>) -> Result<SqliteArguments, StoreError> {
-    let mut binds = Binds::for_values(3 + messages.len() * 19);
-    binds.add(lease.map(|lease| lease.owner().as_uuid()))?;
-    binds.add(lease.map(|lease| lease.fence().as_i64()))?;
-    binds.add(lease.map(|lease| micros(lease.duration())))?;
-    for message in messages {
-        binds.add(message.id().as_uuid())?;
-        binds.add_text(message.topic())?;
-        binds.add(message.payload().as_ref())?;
-        binds.add_some_text(message.get_message_type())?;
-        binds.add_some_text(write_aggregate_type(message))?;
-        binds.add(message.get_aggregate_id())?;
-        binds.add_some_text(message.get_tenant())?;
-        binds.add(message.get_key())?;
-        binds.add(message.get_correlation_id())?;
-        binds.add(message.get_causation_id())?;
-        binds.add_some_text(message.get_content_type())?;
-        binds.add(write_headers(message.get_headers()))?;
-        binds.add(message.get_occurred_at().map(to_micros))?;
-        binds.add(message.get_priority())?;
-        binds.add(hash(message))?;
-        binds.add_when(message.due().filter(|due| *due != When::After(Duration::ZERO)))?;
-        binds.add_when(message.expires())?;
-    }
-    Ok(binds.arguments)
-}
-
-/// What says which partition a message belongs to.
-fn hash(message: &Message) -> Option<i64> {
-    message.get_key().map(|key| i64::from(key_hash(key)))
-}
-
-/// Words that are remembered while a batch is bound; more different ones would cost more to find than to copy.
-const WORDS_MAX: usize = 8;
-
-struct Binds {
-    arguments: SqliteArguments,
-    /// Texts that the messages of a batch have in common, such as their topic: copied once.
-    words: Vec<Arc<str>>,
-}
-
-impl Binds {
-    fn for_values(count: usize) -> Self {
-        let mut arguments = SqliteArguments::default();
-        arguments.reserve(count, 0);
-        Self { arguments, words: Vec::new() }
-    }
-
-    /// A text that comes again in most messages.
-    fn add_text(&mut self, text: &str) -> Result<(), StoreError> {
-        if let Some(word) = self.words.iter().find(|word| ***word == *text) {
-            let word = Arc::clone(word);
-            return self.add(word);
-        }
-        let word: Arc<str> = Arc::from(text);
-        if self.words.len() < WORDS_MAX {
-            self.words.push(Arc::clone(&word));
-        }
-        self.add(word)
-    }
-
-    fn add_some_text(&mut self, text: Option<&str>) -> Result<(), StoreError> {
-        match text {
-            Some(text) => self.add_text(text),
-            None => self.add(None::<&str>),
-        }
-    }
-
-    fn add<'t>(&mut self, value: impl Encode<'t, Sqlite> + Type<Sqlite>) -> Result<(), StoreError> {
-        Arguments::add(&mut self.arguments, value)
-            .map_err(|_| StoreError::rejected("a value cannot be passed to SQLite"))
-    }
-
-    /// An instant, or a delay that the database adds to its own clock: one of two columns.
-    fn add_when(&mut self, when: Option<When>) -> Result<(), StoreError> {
-        let (at, after) = match when {
-            None => (None, None),
-            Some(When::At(at)) => (Some(to_micros(at)), None),
-            Some(When::After(delay)) => (None, Some(micros(delay))),
-        };
-        self.add(at)?;
-        self.add(after)
     }
 }
 

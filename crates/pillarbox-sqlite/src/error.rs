@@ -27,7 +27,33 @@ const BUSY_SNAPSHOT: i32 = 517;
 
 /// What the driver reports, sorted by what the caller should do.
 pub(crate) fn store_error(error: sqlx::Error) -> StoreError {
-    match &error {
+    of_sqlx(&error)
+}
+
+/// The same for SeaORM, which has sqlx below it.
+#[cfg(feature = "sea-orm")]
+pub(crate) fn of_sea_orm(error: &sea_orm::DbErr) -> StoreError {
+    match sqlx_below(error) {
+        Some(below) => of_sqlx(below),
+        None => StoreError::rejected("the driver cannot make sense of the answer of SQLite"),
+    }
+}
+
+/// What SeaORM had from sqlx.
+#[cfg(feature = "sea-orm")]
+pub(crate) fn sqlx_below(error: &sea_orm::DbErr) -> Option<&sqlx::Error> {
+    use sea_orm::{DbErr, RuntimeErr};
+    match error {
+        DbErr::Conn(RuntimeErr::SqlxError(below))
+        | DbErr::Exec(RuntimeErr::SqlxError(below))
+        | DbErr::Query(RuntimeErr::SqlxError(below)) => Some(below),
+        DbErr::ConnectionAcquire(_) => Some(&sqlx::Error::PoolTimedOut),
+        _ => None,
+    }
+}
+
+fn of_sqlx(error: &sqlx::Error) -> StoreError {
+    match error {
         sqlx::Error::Database(database) => database_error(database.as_ref()),
         sqlx::Error::PoolTimedOut => StoreError::unavailable("no connection to the SQLite file became free in time"),
         sqlx::Error::PoolClosed => StoreError::rejected("the connection pool is closed"),

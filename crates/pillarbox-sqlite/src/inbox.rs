@@ -16,9 +16,10 @@ use pillarbox_core::store::{BoxFuture, Enqueue};
 use pillarbox_core::{OutboxAdmin, OutboxStore, SchemaAdmin, StoreError, StoreId};
 use sqlx::{Sqlite, SqliteConnection, Transaction};
 
-use crate::enqueue::{bound, enqueue_within, require_open};
+use crate::enqueue::{enqueue_within, require_open};
 use crate::error::store_error;
 use crate::migrate::LEDGER;
+use crate::parameters::bound;
 use crate::row::{self, micros, record};
 use crate::sql::InboxStatements;
 use crate::store::{Inner, SqliteStore};

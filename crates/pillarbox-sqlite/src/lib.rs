@@ -60,6 +60,8 @@
 //! their answers, `error` knows SQLite's codes.
 
 mod admin;
+#[cfg(feature = "sea-orm")]
+mod clients;
 mod diagnosis;
 mod directory;
 mod enqueue;
@@ -68,6 +70,7 @@ mod inbox;
 mod instance;
 mod migrate;
 mod outbox;
+mod parameters;
 mod progress;
 mod row;
 mod sql;

@@ -7,7 +7,14 @@
 mod batch;
 #[cfg(any(feature = "http", feature = "nats", feature = "redis"))]
 mod chains;
-#[cfg(any(feature = "http", feature = "kafka", feature = "lines", feature = "mqtt", feature = "nats", feature = "redis"))]
+#[cfg(any(
+    feature = "http",
+    feature = "kafka",
+    feature = "lines",
+    feature = "mqtt",
+    feature = "nats",
+    feature = "redis"
+))]
 mod checks;
 pub mod connect;
 #[cfg(any(feature = "amqp", feature = "mqtt", feature = "rabbitmq"))]

@@ -69,6 +69,7 @@
 //! `sqlite` (on unless switched off), `postgres`, `mysql`: one per backend, each with its driver. `metrics` (on unless
 //! switched off): counters, gauges and histograms through the facade of that name. `webhook`: signed webhooks into the inbox.
 //! `amqp`, `http`, `kafka`, `lines`, `mqtt`, `nats`, `rabbitmq`, `redis`: one per broker, each with its client.
+//! `tokio-postgres`, `diesel-async`, `sea-orm`: [`Outbox::enqueue`] takes the transactions of these clients, too.
 //!
 //! What a new backend needs beyond this is in `pillarbox-core`, and the suite that proves it in `pillarbox-testing`.
 

@@ -97,7 +97,11 @@ impl Outbox<pillarbox_mysql::MysqlStore> {
 impl<S: OutboxStore> Outbox<S> {
     /// Stores a message through a transaction of your own; it exists once you commit.
     ///
+    /// `tx` is `&mut` a transaction of sqlx, or a connection inside of one. With the features of their names it is a
+    /// `tokio_postgres::Transaction`, a `diesel_async` connection inside of a transaction, or a `sea_orm::DatabaseTransaction`.
+    ///
     /// This outbox cannot see your commit: call [`nudge`](Self::nudge) after it, or the message is found by the next poll.
+    /// After an error of the database roll back, as after that of a statement of your own.
     pub async fn enqueue<T>(&self, tx: T, message: impl IntoMessage) -> Result<Enqueued, StoreError>
     where
         T: OpenTransaction<S>,

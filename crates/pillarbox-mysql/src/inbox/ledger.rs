@@ -14,8 +14,9 @@ use sqlx::{AssertSqlSafe, MySqlConnection};
 use uuid::Uuid;
 
 use super::MysqlInbox;
-use crate::enqueue::{NULL_OUTSIDE, duration_micros, guard_first, insert, revise};
+use crate::enqueue::{NULL_OUTSIDE, guard_first, insert, revise};
 use crate::error::store_error;
+use crate::parameters::duration_micros;
 use crate::row::{get, hash, name, standing};
 use crate::sql::{with_literal, with_messages};
 

@@ -14,8 +14,9 @@ use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
 use super::PostgresInbox;
-use crate::enqueue::{insert_all, micros, revise_all};
+use crate::enqueue::{insert_all, revise_all};
 use crate::error::store_error;
+use crate::parameters::micros;
 use crate::row::{get, standing};
 use crate::sql::Statement;
 use crate::store::PgQuery;

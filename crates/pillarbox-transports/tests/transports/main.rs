@@ -1,7 +1,7 @@
 //! The transport suite against real brokers. Each is started for its test, or is one of `cargo xtask services`.
 
 mod http;
-mod lines;
 mod kafka;
+mod lines;
 mod mqtt;
 mod server;
