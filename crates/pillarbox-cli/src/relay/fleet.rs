@@ -40,6 +40,8 @@ impl Relay {
             .connections_max(relay.connections)
             .lease(relay.lease)
             .poll_interval(relay.poll_interval)
+            // What a relay left that died is looked for as soon as its leases can have run out.
+            .reap_interval(relay.lease)
             .retry(retry)
             .unknown_topics(UnknownTopics::Leave);
         if places.0.len() <= LISTENED_MAX {
