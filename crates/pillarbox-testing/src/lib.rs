@@ -79,7 +79,9 @@ mod everything;
 pub mod harness;
 pub mod memory;
 mod recorder;
+pub mod source;
 pub mod station;
+pub mod subscription_suite;
 pub mod suite;
 pub mod transport_suite;
 

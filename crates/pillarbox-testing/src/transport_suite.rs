@@ -230,12 +230,12 @@ async fn deliver_all(transport: &dyn Transport, destination: &str, messages: &[M
 }
 
 /// As a relay would: what was not delivered is sent again, under the same id.
-async fn deliver_until_taken(transport: &dyn Transport, destination: &str, messages: &[Message]) {
+pub(crate) async fn deliver_until_taken(transport: &dyn Transport, destination: &str, messages: &[Message]) {
     let mut left: Vec<_> = messages.iter().collect();
     let mut again = tokio::time::interval(Duration::from_millis(20));
     again.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     for _ in 0..TRIES_MAX {
-        let parcels: Vec<_> = left.iter().map(|message| Parcel::new(destination, *message)).collect();
+        let parcels: Vec<_> = left.iter().map(|message| Parcel::new(destination, message)).collect();
         let results = transport.deliver(&parcels).await;
         assert_eq!(results.len(), left.len());
         let mut results = results.into_iter();

@@ -7,6 +7,16 @@ use std::time::Duration;
 use pillarbox_core::{Invalid, Transport, WireFormat};
 use zeroize::Zeroizing;
 
+#[cfg(any(
+    feature = "amqp",
+    feature = "kafka",
+    feature = "mqtt",
+    feature = "nats",
+    feature = "rabbitmq",
+    feature = "redis"
+))]
+use crate::cloud_events::Shaped;
+
 /// What an address does not say. Settings that a transport has no use for are passed over.
 #[derive(Clone, Default)]
 #[non_exhaustive]
@@ -82,6 +92,23 @@ const SCHEMES: [(&str, &str); 16] = [
     ("-", "lines"),
 ];
 
+/// A transport that takes an address and options with a time limit, in the shape of the settings.
+#[cfg(any(
+    feature = "amqp",
+    feature = "kafka",
+    feature = "mqtt",
+    feature = "nats",
+    feature = "rabbitmq",
+    feature = "redis"
+))]
+macro_rules! shaped {
+    ($transport:ty, $options:ty, $url:expr, $settings:expr) => {{
+        let mut options = <$options>::default();
+        options.timeout = $settings.timeout.unwrap_or(options.timeout);
+        Ok(Shaped::through(<$transport>::with($url, options)?, &$settings.format))
+    }};
+}
+
 /// Makes the transport that an address leads to, without any I/O: it connects when it is first used.
 ///
 /// | address | where messages go |
@@ -103,6 +130,14 @@ pub fn transport_from_url(url: &str, settings: &Settings) -> Result<Arc<dyn Tran
     match feature {
         #[cfg(feature = "http")]
         "http" => Ok(Arc::new(http(url, settings)?)),
+        #[cfg(feature = "kafka")]
+        "kafka" => shaped!(crate::Kafka, crate::kafka::KafkaOptions, url, settings),
+        #[cfg(feature = "mqtt")]
+        "mqtt" => shaped!(crate::Mqtt, crate::mqtt::MqttOptions, url, settings),
+        #[cfg(feature = "nats")]
+        "nats" => shaped!(crate::Nats, crate::nats::NatsOptions, url, settings),
+        #[cfg(feature = "redis")]
+        "redis" => shaped!(crate::Redis, crate::redis::RedisOptions, url, settings),
         #[cfg(feature = "lines")]
         "lines" => Ok(Arc::new(lines(scheme, rest, settings)?)),
         _ => {

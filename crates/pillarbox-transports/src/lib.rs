@@ -16,6 +16,7 @@ mod chains;
     feature = "redis"
 ))]
 mod checks;
+pub mod cloud_events;
 pub mod connect;
 #[cfg(any(feature = "amqp", feature = "mqtt", feature = "rabbitmq"))]
 mod endpoint;
@@ -36,6 +37,10 @@ pub mod lines;
 mod link;
 #[cfg(feature = "mqtt")]
 pub mod mqtt;
+#[cfg(feature = "nats")]
+pub mod nats;
+#[cfg(feature = "redis")]
+pub mod redis;
 
 pub use connect::{ConnectError, Settings, transport_from_url};
 #[cfg(feature = "http")]
@@ -46,3 +51,7 @@ pub use kafka::{Kafka, KafkaSubscription};
 pub use lines::Lines;
 #[cfg(feature = "mqtt")]
 pub use mqtt::Mqtt;
+#[cfg(feature = "nats")]
+pub use nats::Nats;
+#[cfg(feature = "redis")]
+pub use redis::Redis;

@@ -4,4 +4,6 @@ mod http;
 mod kafka;
 mod lines;
 mod mqtt;
+mod nats;
+mod redis;
 mod server;

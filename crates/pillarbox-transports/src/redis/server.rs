@@ -1,0 +1,125 @@
+//! Where a Redis server is, and what it says when it does not do what it is asked.
+
+use std::fmt;
+use std::time::Duration;
+
+use pillarbox_core::{Invalid, Problem, Undelivered};
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client};
+
+use crate::checks;
+
+/// How a Redis server is used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RedisOptions {
+    /// How long one call may take, connecting included; 10 s unless set.
+    pub timeout: Duration,
+    /// Entries that a stream keeps, roughly: older ones are removed when new ones come, whether anybody has read them or not.
+    /// None are removed unless set.
+    pub stream_length_max: Option<u64>,
+    /// Whether a stream that is not there is made; it is, unless this is set to false. Then its messages are refused.
+    pub makes_streams: bool,
+    /// Replicas that must have a message before it counts as delivered; none unless set.
+    pub replicas: u32,
+}
+
+impl Default for RedisOptions {
+    fn default() -> Self {
+        Self { timeout: Duration::from_secs(10), stream_length_max: None, makes_streams: true, replicas: 0 }
+    }
+}
+
+/// A server, and how it is used.
+#[derive(Clone)]
+pub(super) struct Server {
+    client: Client,
+    pub(super) options: RedisOptions,
+}
+
+impl Server {
+    pub(super) fn parse(url: &str, options: RedisOptions) -> Result<Self, Invalid> {
+        let mut problems = Vec::new();
+        checks::time("timeout", options.timeout, &mut problems);
+        if options.stream_length_max == Some(0) {
+            problems.push(Problem::out_of_range("stream_length_max", 1, "must be at least 1"));
+        }
+        let is_known = ["redis://", "rediss://"].iter().any(|scheme| url.starts_with(scheme));
+        let client = if is_known { Client::open(url).ok() } else { None };
+        let Some(client) = client else {
+            let complaint = "must be redis://[user:password@]host[:port][/database], or rediss://…";
+            problems.push(Problem::malformed("url", complaint));
+            return Invalid::unless_empty(problems).and(Err(Problem::empty("url").into()));
+        };
+        Invalid::unless_empty(problems)?;
+        Ok(Self { client, options })
+    }
+
+    pub(super) async fn connect(&self) -> Result<MultiplexedConnection, String> {
+        // Calls have time limits of their own, for connecting and answering together.
+        let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+        let connected = self.client.get_multiplexed_async_connection_with_config(&config).await;
+        connected.map_err(|error| format!("{self}: {error}"))
+    }
+
+    /// What an error of the server means for a message.
+    pub(super) fn undelivered(&self, code: &str, details: Option<&str>) -> Undelivered {
+        let said = format!("{self}: {code} {}", details.unwrap_or_default());
+        match code {
+            "ERR" | "WRONGTYPE" => Undelivered::refused(said),
+            "MOVED" | "ASK" | "CROSSSLOT" => {
+                Undelivered::unavailable(format!("{said}; a node of a cluster cannot be used by itself"))
+            }
+            // Loading, full, read-only, without permission: it takes nothing from us now.
+            _ => Undelivered::unavailable(said),
+        }
+    }
+}
+
+/// Host and port.
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.client.get_connection_info().addr())
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_address_is_told_before_any_connection() {
+        for bad in ["", "http://one", "redis://", "redis://one:99999", "one:1"] {
+            assert_eq!(Server::parse(bad, RedisOptions::default()).unwrap_err().problems()[0].field(), "url", "{bad}");
+        }
+        let options = RedisOptions { timeout: Duration::MAX, stream_length_max: Some(0), ..RedisOptions::default() };
+        let refused = Server::parse("redis://one", options).unwrap_err();
+        assert_eq!(refused.problems().iter().map(Problem::field).collect::<Vec<_>>(), ["timeout", "stream_length_max"]);
+    }
+
+    /// H61.
+    #[test]
+    fn no_secret_is_shown() {
+        let server = Server::parse("redis://me:canary@one:7/2", RedisOptions::default()).unwrap();
+        assert_eq!(format!("{server:?}"), "one:7");
+        let refused = Server::parse("redis://me:canary@one:x", RedisOptions::default()).unwrap_err();
+        assert!(!format!("{refused:?} {refused}").contains("canary"));
+    }
+
+    #[test]
+    fn a_server_that_takes_nothing_is_away_and_a_wrong_key_is_not() {
+        let server = Server::parse("redis://one", RedisOptions::default()).unwrap();
+        for code in ["OOM", "LOADING", "READONLY", "CLUSTERDOWN", "NOAUTH", "NOPERM", "MISCONF", "MOVED", "NOREPLICAS"]
+        {
+            assert!(matches!(server.undelivered(code, None), Undelivered::Unavailable { .. }), "{code}");
+        }
+        for code in ["WRONGTYPE", "ERR"] {
+            assert!(matches!(server.undelivered(code, Some("no")), Undelivered::Refused { .. }), "{code}");
+        }
+    }
+}
