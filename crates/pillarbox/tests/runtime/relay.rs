@@ -9,6 +9,7 @@ use pillarbox::{Bus, Delivery, OutboxAdmin, SendError, Sent, Undelivered, Via};
 use pillarbox_testing::Recorder;
 
 use super::support::*;
+use super::witness::Witness;
 
 fn to(recorder: &Recorder, destination: &str) -> To {
     To::new(Arc::new(recorder.clone()), destination)
@@ -174,4 +175,30 @@ async fn a_filter_says_which_messages_of_a_bus_go_through_the_outbox() {
     let error = bus.send(&mut tx, Message::new("a", "")).await.unwrap_err();
     assert!(matches!(error, SendError::Undelivered(_)), "{error}");
     assert!(Bus::builder(&outbox).declare(Route::topic("a"), to(&recorder, "{"), None).build().is_err());
+}
+
+/// WRK-12, H54: what was delivered, and what was not, is told by its id and destination; neither content nor a token in an
+/// address is.
+#[tokio::test]
+async fn deliveries_are_logged_without_their_content() {
+    let (outbox, recorder) = (memory(), Recorder::new());
+    recorder.answer(|parcel| match parcel.message.topic() {
+        "bad" => Err(Undelivered::rejected("not so")),
+        _ => Ok(Delivery::Taken),
+    });
+    let builder = quiet(&outbox).route(Route::topic("*").deliver(to(&recorder, "https://h/{topic}?token=canary")));
+    let good = Message::new("good", "canary").header("auth", "canary");
+    let bad = Message::new("bad", "canary").header("auth", "canary");
+    let ids = [good.id(), bad.id()];
+    outbox.store().enqueue(Enqueue::pending(&[good, bad])).await.unwrap();
+    let witness = Witness::default();
+    let watch = witness.watch();
+    builder.inline().unwrap().drain().await.unwrap();
+    drop(watch);
+    let lines = witness.lines();
+    assert!(!lines.iter().any(|line| line.contains("canary")), "{lines:#?}");
+    let delivered = format!("DEBUG delivered transport=\"recorder\" message_id={} destination=https://h/good", ids[0]);
+    assert!(lines.iter().any(|line| line.starts_with(&delivered)), "{lines:#?}");
+    let refused = format!("DEBUG not delivered transport=\"recorder\" message_id={} destination=https://h/bad", ids[1]);
+    assert!(lines.iter().any(|line| line.starts_with(&refused)), "{lines:#?}");
 }
