@@ -5,7 +5,7 @@
 use std::env;
 use std::fs;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use crate::failure::{Context, Failure, Outcome};
@@ -78,7 +78,7 @@ pub(crate) fn ensure() -> Outcome<Vec<Variable>> {
 impl Language {
     fn ensure(&self) -> Outcome<Variable> {
         let lists = self.read_lists()?;
-        let home = target().join("languages").join(format!("{:016x}", hashed(&lists)));
+        let home = workspace::target().join("languages").join(format!("{:016x}", hashed(&lists)));
         // Made last: an installation that was interrupted does not have it.
         let mark = home.join("complete");
         if !mark.exists() {
@@ -119,10 +119,6 @@ fn hashed(lists: &[(&str, String)]) -> u64 {
     let mut hasher = DefaultHasher::new();
     lists.hash(&mut hasher);
     hasher.finish()
-}
-
-fn target() -> PathBuf {
-    env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace::root().join("target"), PathBuf::from)
 }
 
 #[cfg(test)]

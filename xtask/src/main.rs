@@ -2,6 +2,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command for people: the terminal is its interface")]
 
 mod bench;
+mod brokers;
 mod ci;
 mod failure;
 mod languages;

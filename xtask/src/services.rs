@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use clap::Subcommand;
 
 use crate::failure::{Context, Failure, Outcome};
-use crate::{process, workspace};
+use crate::{brokers, process, workspace};
 
 pub(crate) use fleet::{Fleet, Wanted};
 pub(crate) use home::Home;
@@ -62,9 +62,10 @@ fn up(durable: bool) -> Outcome<()> {
     let directory = directory();
     fs::create_dir_all(&directory).context(directory.display())?;
     let _one_at_a_time = home::lock(&directory)?;
+    let brokers = brokers::env_lines(&brokers::ensure()?);
     match State::read(&directory)? {
         Some(state) if state.is_running() && state.durable == durable && state.has(&kinds) => {
-            return print_env(&state.records);
+            return print_env(&state.records, &brokers);
         }
         Some(state) if state.is_running() => {
             return Err(Failure::new("other servers than these are running; run `cargo xtask services down` first"));
@@ -75,12 +76,12 @@ fn up(durable: bool) -> Outcome<()> {
     let wanted = Wanted { kinds, upstream: None, durable };
     let fleet = Fleet::start(&wanted, || Home::lasting(&directory))?;
     let state = State { durable, home: fleet.home(), records: fleet.records() };
-    state.write(&directory)?;
+    state.write(&directory, &brokers)?;
     fleet.leave_running();
     for record in &state.records {
         eprintln!("{record}");
     }
-    print_env(&state.records)
+    print_env(&state.records, &brokers)
 }
 
 fn down() -> Outcome<()> {
@@ -124,8 +125,8 @@ fn stop(state: &State) -> Outcome<()> {
     }
 }
 
-fn print_env(records: &[Record]) -> Outcome<()> {
-    print!("{}", record::env_lines(records));
+fn print_env(records: &[Record], brokers: &str) -> Outcome<()> {
+    print!("{}{brokers}", record::env_lines(records));
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 
 use crate::failure::{Failure, Outcome};
 use crate::services::{self, Fleet, Home, Kind, Record, Wanted};
-use crate::{languages, process, workspace};
+use crate::{brokers, languages, process, workspace};
 
 #[derive(Args, Default)]
 pub(crate) struct Options {
@@ -61,9 +61,9 @@ pub(crate) fn run(options: &Options) -> Outcome<()> {
         println!("!!! NOT TESTED: the experimental SQL Server backend (PILLARBOX_TEST_SQLSERVER_URL is not set)");
     }
     let start = Instant::now();
-    let spoken = languages::ensure()?;
+    let programs = [languages::ensure()?, brokers::ensure()?].concat();
     let Servers { mut variables, fleet } = find_servers(options)?;
-    variables.extend(spoken);
+    variables.extend(programs);
     println!("servers: ready after {:.1} s", start.elapsed().as_secs_f64());
     let outcome = run_stages(options, &variables);
     let start = Instant::now();

@@ -10,6 +10,11 @@ pub(crate) fn root() -> PathBuf {
     xtask.parent().unwrap_or(xtask).to_path_buf()
 }
 
+/// What may lie around between runs, and is gone with `cargo clean`.
+pub(crate) fn target() -> PathBuf {
+    env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
 /// The cargo that runs us, so that toolchain overrides stay in force.
 ///
 /// What cargo told us about our own package is taken away: build scripts that watch those variables would run again at each

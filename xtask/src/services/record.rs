@@ -62,10 +62,10 @@ impl State {
         }
     }
 
-    /// `env` is for people: `source .services/env`.
-    pub(crate) fn write(&self, directory: &Path) -> Outcome<()> {
+    /// `env` is for people: `source .services/env`. It has lines for the brokers, too.
+    pub(crate) fn write(&self, directory: &Path, brokers: &str) -> Outcome<()> {
         let env = directory.join("env");
-        fs::write(&env, env_lines(&self.records)).context(env.display())?;
+        fs::write(&env, env_lines(&self.records) + brokers).context(env.display())?;
         let state = directory.join("state");
         fs::write(&state, self.text()).context(state.display())
     }
