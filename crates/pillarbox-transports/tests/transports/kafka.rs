@@ -118,7 +118,9 @@ impl Source for Broker {
     fn subscribe(&self, destination: &str) -> KafkaSubscription {
         let mut read = KafkaSubscriptionOptions::new(destination, GROUP);
         read.ahead = AHEAD;
-        read.connection = options();
+        // After the last member has left, this broker waits for so long until it lets in another; less than its delay of
+        // three seconds for the first one would end that one before it is in.
+        read.connection = options().set("session.timeout.ms", "6000").set("heartbeat.interval.ms", "500");
         KafkaSubscription::new(SOURCE, &self.url(), read).unwrap()
     }
 
@@ -224,21 +226,19 @@ async fn a_batch_that_is_too_large_is_sent_message_by_message() {
     assert!(matches!(results[0], Err(Undelivered::TooLarge { limit: None, .. })), "{results:?}");
 }
 
-/// H43: an error that ends an idempotent producer ends no transport.
+/// H43: a producer whose sequence the broker does not accept costs one call, and the next one is delivered.
 #[tokio::test]
-async fn a_producer_that_met_a_fatal_error_is_replaced() {
+async fn a_sequence_that_is_not_accepted_costs_one_call() {
     let station = Broker::open().await;
-    let destination = station.place("fatal").await;
+    let destination = station.place("sequence").await;
     let transport = station.kafka();
     let message = Message::new("t", "");
     let parcels = [Parcel::new(destination.as_str(), &message)];
     assert_eq!(transport.deliver(&parcels).await, [Ok(Delivery::Taken)]);
     station.fail_produce(&[RDKafkaRespErr::RD_KAFKA_RESP_ERR_OUT_OF_ORDER_SEQUENCE_NUMBER]).await;
     let first = transport.deliver(&parcels).await;
-    if first[0].is_err() {
-        assert!(matches!(first[0], Err(Undelivered::Unavailable { .. })), "{first:?}");
-        assert_eq!(transport.deliver(&parcels).await, [Ok(Delivery::Taken)]);
-    }
+    assert!(matches!(first[0], Err(Undelivered::Unavailable { .. })), "{first:?}");
+    assert_eq!(transport.deliver(&parcels).await, [Ok(Delivery::Taken)]);
 }
 
 /// H43: what was told to be undelivered is not sent when the broker comes back.
