@@ -12,6 +12,7 @@ use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext, Rebalance, StreamConsumer};
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Headers, Message};
+use rdkafka::topic_partition_list::TopicPartitionListElem;
 use rdkafka::{Offset, TopicPartitionList};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
@@ -222,7 +223,7 @@ fn follow(consumer: &StreamConsumer<Watch>, topic: &str, moves: &Moves, within: 
     }
     if !moves.rewinds.is_empty() {
         let sought = consumer.seek_partitions(list(&moves.rewinds)?, within)?;
-        sought.elements().iter().try_for_each(|element| element.error())?;
+        sought.elements().iter().try_for_each(TopicPartitionListElem::error)?;
     }
     Ok(())
 }
@@ -274,7 +275,7 @@ impl ClientContext for Watch {
 impl ConsumerContext for Watch {
     fn pre_rebalance(&self, _: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
         if let Rebalance::Revoke(list) = rebalance {
-            locked(&self.offsets).revoke(list.elements().iter().map(|element| element.partition()));
+            locked(&self.offsets).revoke(list.elements().iter().map(TopicPartitionListElem::partition));
         }
     }
 }

@@ -42,7 +42,7 @@ impl Broker {
     }
 
     fn kafka(&self) -> Kafka {
-        Kafka::with(&self.url(), options()).unwrap()
+        Kafka::with(&self.url(), options()).expect("the settings are right")
     }
 
     fn url(&self) -> String {
@@ -121,7 +121,7 @@ impl Source for Broker {
         // After the last member has left, this broker waits for so long until it lets in another; less than its delay of
         // three seconds for the first one would end that one before it is in.
         read.connection = options().set("session.timeout.ms", "6000").set("heartbeat.interval.ms", "500");
-        KafkaSubscription::new(SOURCE, &self.url(), read).unwrap()
+        KafkaSubscription::new(SOURCE, &self.url(), read).expect("the settings are right")
     }
 
     async fn left(&self, destination: &str) -> usize {
@@ -140,17 +140,17 @@ fn read_all(reader: &BaseConsumer, topic: &str, count: usize) -> Vec<Arrived> {
         let ends: Vec<_> = (0..PARTITIONS)
             .map(|partition| reader.fetch_watermarks(topic, partition, PATIENCE).expect("the cluster tells").1)
             .collect();
-        if ends.iter().sum::<i64>() >= i64::try_from(count).unwrap() {
+        if ends.iter().sum::<i64>() >= i64::try_from(count).expect("it fits") {
             break ends;
         }
     };
     let mut list = TopicPartitionList::new();
     for partition in 0..PARTITIONS {
-        list.add_partition_offset(topic, partition, Offset::Beginning).unwrap();
+        list.add_partition_offset(topic, partition, Offset::Beginning).expect("the client takes it");
     }
-    reader.assign(&list).unwrap();
+    reader.assign(&list).expect("the client takes it");
     let mut seen = BTreeMap::new();
-    while seen.len() < usize::try_from(ends.iter().sum::<i64>()).unwrap() {
+    while seen.len() < usize::try_from(ends.iter().sum::<i64>()).expect("it fits") {
         let message = reader.poll(PATIENCE).expect("messages are there").expect("messages can be read");
         let headers = message.headers().map(|headers| {
             let text = |bytes: Option<&[u8]>| String::from_utf8_lossy(bytes.unwrap_or_default()).into_owned();
@@ -182,7 +182,7 @@ fn left(reader: &BaseConsumer, topic: &str) -> usize {
             end - element.offset().to_raw().map_or(0, |offset| offset.max(0))
         })
         .sum();
-    usize::try_from(left).unwrap()
+    usize::try_from(left).expect("it fits")
 }
 
 mod suite {

@@ -53,7 +53,7 @@ impl Station for Mosquitto {
         let (tell, seen) = watch::channel(Vec::new());
         let (ready, mut is_ready) = watch::channel(false);
         let task = tokio::spawn(collect(self.server.port(), topic.clone(), tell, ready)).abort_handle();
-        is_ready.wait_for(|ready| *ready).await.unwrap();
+        is_ready.wait_for(|ready| *ready).await.expect("the subscriber runs");
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         places.insert(topic.clone(), Place { seen, task });
         topic
@@ -65,7 +65,7 @@ impl Station for Mosquitto {
 
     async fn arrived(&self, destination: &str, count: usize) -> Vec<Arrived> {
         let mut seen = self.places.lock().unwrap_or_else(PoisonError::into_inner)[destination].seen.clone();
-        seen.wait_for(|seen| seen.len() >= count).await.unwrap().clone()
+        seen.wait_for(|seen| seen.len() >= count).await.expect("the subscriber runs").clone()
     }
 
     async fn kill(&mut self) {
@@ -84,7 +84,7 @@ impl Mosquitto {
 
     fn mqtt(&self, needs_subscriber: bool) -> Mqtt {
         let options = MqttOptions { timeout: Duration::from_secs(2), needs_subscriber, ..MqttOptions::default() };
-        Mqtt::with(&format!("mqtt://127.0.0.1:{}", self.server.port()), options).unwrap()
+        Mqtt::with(&format!("mqtt://127.0.0.1:{}", self.server.port()), options).expect("the settings are right")
     }
 }
 
@@ -98,7 +98,7 @@ fn command(port: u16, home: &Path, more: &str) -> Vec<String> {
     let file = home.join("mosquitto.conf");
     let home = home.display();
     let settings = format!("listener {port} 127.0.0.1\npersistence_location {home}/\n{SETTINGS}{more}\n");
-    std::fs::write(&file, settings).unwrap();
+    std::fs::write(&file, settings).expect("a file can be written");
     ["/usr/sbin/mosquitto", "-c", &file.display().to_string()].map(str::to_owned).to_vec()
 }
 
@@ -113,7 +113,9 @@ async fn collect(port: u16, topic: String, tell: watch::Sender<Vec<Arrived>>, re
     let mut again = tokio::time::interval(Duration::from_millis(10));
     loop {
         match events.poll().await {
-            Ok(Event::Incoming(Packet::ConnAck(_))) => client.subscribe(topic.clone(), QoS::AtLeastOnce).await.unwrap(),
+            Ok(Event::Incoming(Packet::ConnAck(_))) => {
+                client.subscribe(topic.clone(), QoS::AtLeastOnce).await.expect("the subscriber runs")
+            }
             Ok(Event::Incoming(Packet::SubAck(_))) => drop(ready.send_replace(true)),
             Ok(Event::Incoming(Packet::Publish(publish))) => tell.send_modify(|seen| seen.push(arrived(&publish))),
             Ok(_) => {}
