@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(refused.problems().iter().map(Problem::field).collect::<Vec<_>>(), ["timeout", "domain"]);
     }
 
-    /// H61: secrets stay out of what is shown.
+    /// Secrets stay out of what is shown.
     #[test]
     fn no_secret_is_shown() {
         for url in ["nats://me:canary@one", "nats://canary@one", "me:canary@one:x"] {

@@ -102,7 +102,6 @@ mod tests {
         assert_eq!(refused.problems().iter().map(Problem::field).collect::<Vec<_>>(), ["timeout", "stream_length_max"]);
     }
 
-    /// H61.
     #[test]
     fn no_secret_is_shown() {
         let server = Server::parse("redis://me:canary@one:7/2", RedisOptions::default()).unwrap();

@@ -1,4 +1,5 @@
 //! The transport suite against real brokers. Each is started for its test, or is one of `cargo xtask services`.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod http;
 mod kafka;

@@ -179,7 +179,7 @@ async fn the_limits_of_a_stream_are_told_apart() {
     assert!(matches!(&results[3], Err(Undelivered::Refused { reason }) if reason.contains("maximum")), "{results:?}");
 }
 
-/// H44: nothing overtakes an earlier message of its key that was not taken.
+/// H47: nothing overtakes an earlier message of its key that was not taken.
 #[tokio::test]
 async fn a_message_that_is_not_taken_holds_back_its_key() {
     let station = NatsStation::open().await;

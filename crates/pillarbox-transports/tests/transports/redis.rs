@@ -212,7 +212,7 @@ async fn a_server_that_takes_nothing_now_is_unavailable() {
     assert!(!format!("{results:?}").contains("canary"), "{results:?}");
 }
 
-/// H44: nothing overtakes an earlier message of its key that was not taken.
+/// H47: nothing overtakes an earlier message of its key that was not taken.
 #[tokio::test]
 async fn a_message_that_is_not_taken_holds_back_its_key() {
     let station = RedisStation::open().await;
