@@ -1,4 +1,4 @@
-//! Private database servers: kept running for a developer, or for the time of one test run.
+//! Private servers: kept running for a developer, or for the time of one test run.
 
 mod account;
 mod certificate;
@@ -8,6 +8,7 @@ mod home;
 mod mariadb;
 mod pgbouncer;
 mod postgres;
+mod rabbitmq;
 mod record;
 mod server;
 

@@ -165,6 +165,12 @@ impl Options {
         all.filter(|db| !self.db.contains(db)).collect()
     }
 
+    /// A choice of databases leaves the brokers down.
+    fn words_left_out(&self) -> impl Iterator<Item = &'static str> {
+        let brokers: &[&str] = if self.db.is_empty() { &[] } else { &["rabbitmq", "amqp"] };
+        self.left_out().into_iter().flat_map(Database::words).chain(brokers).copied()
+    }
+
     fn command(&self, nextest: bool) -> Command {
         let mut command = workspace::cargo();
         command.args(if nextest { &["nextest", "run"][..] } else { &["test"][..] });
@@ -186,8 +192,8 @@ impl Options {
         let mut arguments = self.excludes();
         arguments.extend(split.next().unwrap_or_default().iter().cloned());
         let mut late = split.next().unwrap_or_default().to_vec();
-        for word in self.left_out().iter().flat_map(|db| db.words()) {
-            late.extend(["--skip".to_owned(), (*word).to_owned()]);
+        for word in self.words_left_out() {
+            late.extend(["--skip".to_owned(), word.to_owned()]);
         }
         if !late.is_empty() {
             arguments.push("--".to_owned());
@@ -227,7 +233,8 @@ mod tests {
     #[test]
     fn a_choice_joins_the_callers_own_arguments() {
         let chosen = options(&[Database::Sqlite, Database::Postgres], &["claims", "--", "--nocapture"]);
-        let expected = "--exclude pillarbox-mysql claims -- --nocapture --skip mysql --skip mariadb";
+        let expected =
+            "--exclude pillarbox-mysql claims -- --nocapture --skip mysql --skip mariadb --skip rabbitmq --skip amqp";
         assert_eq!(chosen.arguments().join(" "), expected);
     }
 }

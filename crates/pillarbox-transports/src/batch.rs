@@ -1,6 +1,6 @@
 //! The answers of one batch while they come in, and the rule that nothing overtakes an earlier message of its key.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use pillarbox_core::{DeliveryResult, Parcel, Undelivered};
 
@@ -9,13 +9,13 @@ use pillarbox_core::{DeliveryResult, Parcel, Undelivered};
 pub(crate) struct Batch<'a> {
     parcels: &'a [Parcel<'a>],
     answers: Vec<Option<DeliveryResult>>,
-    /// Keys of which a message was not taken.
-    stopped: HashSet<&'a str>,
+    /// Keys of which a message was not taken, and the first place where that was so.
+    stopped: HashMap<&'a str, usize>,
 }
 
 impl<'a> Batch<'a> {
     pub(crate) fn new(parcels: &'a [Parcel<'a>]) -> Self {
-        Self { parcels, answers: vec![None; parcels.len()], stopped: HashSet::new() }
+        Self { parcels, answers: vec![None; parcels.len()], stopped: HashMap::new() }
     }
 
     pub(crate) fn parcel(&self, place: usize) -> &'a Parcel<'a> {
@@ -32,8 +32,9 @@ impl<'a> Batch<'a> {
     }
 
     pub(crate) fn answer(&mut self, place: usize, answer: DeliveryResult) {
-        if answer.is_err() {
-            self.stopped.extend(self.parcels[place].message.get_key());
+        if let (Err(_), Some(key)) = (&answer, self.parcels[place].message.get_key()) {
+            let first = self.stopped.entry(key).or_insert(place);
+            *first = place.min(*first);
         }
         self.answers[place] = Some(answer);
     }
@@ -54,7 +55,8 @@ impl<'a> Batch<'a> {
 
     /// Whether it may be sent. Answers for it if not, because an earlier message of its key stayed behind.
     pub(crate) fn admits(&mut self, place: usize) -> bool {
-        let is_stopped = self.parcels[place].message.get_key().is_some_and(|key| self.stopped.contains(key));
+        let stopped_at = self.parcels[place].message.get_key().and_then(|key| self.stopped.get(key));
+        let is_stopped = stopped_at.is_some_and(|first| *first < place);
         if is_stopped {
             self.answers[place] = Some(Err(overtaking()));
         }
@@ -112,5 +114,15 @@ mod tests {
             batch.finish(&away),
             [Err(Undelivered::rejected("no")), Err(away), refused.clone(), refused, Ok(Delivery::Taken)]
         );
+    }
+
+    /// What stands before a message that was not taken goes all the same.
+    #[test]
+    fn only_what_stands_behind_is_held_back() {
+        let messages = keyed(&["a", "a", "a"]);
+        let parcels: Vec<_> = messages.iter().map(|message| Parcel::new("d", message)).collect();
+        let mut batch = Batch::new(&parcels);
+        batch.answer(1, Err(Undelivered::refused("no")));
+        assert!(batch.admits(0) && !batch.admits(2));
     }
 }

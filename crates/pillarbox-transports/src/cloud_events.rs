@@ -63,7 +63,8 @@ impl<T: Transport> Transport for Shaped<T> {
 fn shaped(message: &Message, wire: Wire<'_>) -> Message {
     let headers = wire.headers.into_iter().map(|(name, value)| (name.into_owned(), value.into_owned()));
     let mut shaped = Message::new(message.topic(), wire.body).with_id(message.id()).headers(headers);
-    let texts: [(Option<&str>, fn(Message, &str) -> Message); 7] = [
+    type Set = fn(Message, &str) -> Message;
+    let texts: [(Option<&str>, Set); 7] = [
         (message.get_key(), |shaped, text| shaped.key(text)),
         (message.get_message_type(), |shaped, text| shaped.message_type(text)),
         (message.get_aggregate_id(), |shaped, text| shaped.aggregate_id(text)),

@@ -128,6 +128,8 @@ pub fn transport_from_url(url: &str, settings: &Settings) -> Result<Arc<dyn Tran
     let (scheme, feature) = found.ok_or(ConnectError::Unknown)?;
     let rest = url.get(scheme.len() + 1..).unwrap_or_default();
     match feature {
+        #[cfg(feature = "amqp")]
+        "amqp" => shaped!(crate::Amqp, crate::amqp::AmqpOptions, url, settings),
         #[cfg(feature = "http")]
         "http" => Ok(Arc::new(http(url, settings)?)),
         #[cfg(feature = "kafka")]
@@ -136,6 +138,8 @@ pub fn transport_from_url(url: &str, settings: &Settings) -> Result<Arc<dyn Tran
         "mqtt" => shaped!(crate::Mqtt, crate::mqtt::MqttOptions, url, settings),
         #[cfg(feature = "nats")]
         "nats" => shaped!(crate::Nats, crate::nats::NatsOptions, url, settings),
+        #[cfg(feature = "rabbitmq")]
+        "rabbitmq" => shaped!(crate::Rabbit, crate::rabbitmq::RabbitOptions, url, settings),
         #[cfg(feature = "redis")]
         "redis" => shaped!(crate::Redis, crate::redis::RedisOptions, url, settings),
         #[cfg(feature = "lines")]
@@ -192,10 +196,14 @@ fn known() -> String {
 mod tests {
     use super::*;
 
-    #[cfg(all(feature = "http", feature = "lines"))]
+    #[cfg(all(feature = "amqp", feature = "http", feature = "lines", feature = "rabbitmq"))]
     #[test]
     fn the_scheme_chooses_the_transport() {
         let table = [
+            ("amqp://broker.example/shop", "rabbitmq"),
+            ("amqps://broker.example", "rabbitmq"),
+            ("amqp10://broker.example", "amqp"),
+            ("amqps10://policy:key@bus.example", "amqp"),
             ("https://hooks.example/in", "http"),
             ("HTTP://hooks.example", "http"),
             ("file:///var/spool", "lines"),

@@ -3,16 +3,20 @@
 //! A transport answers for every message of a batch by itself, tells a broker that is away from one that does not take a
 //! message, connects again by itself, and keeps nothing in memory behind the caller's back.
 
+#[cfg(feature = "amqp")]
+pub mod amqp;
 #[cfg(any(feature = "amqp", feature = "kafka", feature = "mqtt", feature = "rabbitmq"))]
 mod batch;
 #[cfg(any(feature = "http", feature = "nats", feature = "redis"))]
 mod chains;
 #[cfg(any(
+    feature = "amqp",
     feature = "http",
     feature = "kafka",
     feature = "lines",
     feature = "mqtt",
     feature = "nats",
+    feature = "rabbitmq",
     feature = "redis"
 ))]
 mod checks;
@@ -39,9 +43,15 @@ mod link;
 pub mod mqtt;
 #[cfg(feature = "nats")]
 pub mod nats;
+#[cfg(any(feature = "amqp", feature = "rabbitmq"))]
+mod plug;
+#[cfg(feature = "rabbitmq")]
+pub mod rabbitmq;
 #[cfg(feature = "redis")]
 pub mod redis;
 
+#[cfg(feature = "amqp")]
+pub use amqp::Amqp;
 pub use connect::{ConnectError, Settings, transport_from_url};
 #[cfg(feature = "http")]
 pub use http::Http;
@@ -53,5 +63,7 @@ pub use lines::Lines;
 pub use mqtt::Mqtt;
 #[cfg(feature = "nats")]
 pub use nats::Nats;
+#[cfg(feature = "rabbitmq")]
+pub use rabbitmq::{Rabbit, RabbitSubscription};
 #[cfg(feature = "redis")]
 pub use redis::Redis;

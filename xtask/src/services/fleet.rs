@@ -211,13 +211,17 @@ fn enlist(wanted: &Wanted, home: &Path) -> Outcome<Vec<Member>> {
     // All listeners stay open until every port is known, so that all ports differ.
     let mut listeners = Vec::new();
     for &kind in &wanted.kinds {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).context("no free port")?;
-        let port = listener.local_addr().context("no free port")?.port();
-        listeners.push(listener);
+        let mut free_port = || -> Outcome<u16> {
+            let listener = TcpListener::bind(("127.0.0.1", 0)).context("no free port")?;
+            let port = listener.local_addr().context("no free port")?.port();
+            listeners.push(listener);
+            Ok(port)
+        };
+        let (port, spare_ports) = (free_port()?, [free_port()?, free_port()?]);
         let ours = members.iter().find(|member| member.kind == Kind::Postgres);
         let ours = ours.map(|member| member.kind.server().url(&member.place));
         let upstream = wanted.upstream.clone().or(ours).unwrap_or_default();
-        let place = Place { home: home.join(kind.name()), port, durable: wanted.durable, upstream };
+        let place = Place { home: home.join(kind.name()), port, spare_ports, durable: wanted.durable, upstream };
         members.push(Member { kind, place, serving: None, version: String::new() });
     }
     Ok(members)

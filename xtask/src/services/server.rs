@@ -8,6 +8,7 @@ use rustix::process::Signal;
 use super::mariadb::Mariadb;
 use super::pgbouncer::Pgbouncer;
 use super::postgres::{Postgres, Variant};
+use super::rabbitmq::Rabbitmq;
 use crate::failure::Outcome;
 use crate::packages::Package;
 
@@ -19,12 +20,20 @@ pub(crate) enum Kind {
     PostgresTls,
     MariadbTls,
     PostgresJumping,
+    Rabbitmq,
 }
 
 impl Kind {
     /// In the order in which they answer: pgbouncer needs PostgreSQL behind it.
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Postgres, Self::Mariadb, Self::Pgbouncer, Self::PostgresTls, Self::MariadbTls, Self::PostgresJumping];
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Postgres,
+        Self::Mariadb,
+        Self::Pgbouncer,
+        Self::PostgresTls,
+        Self::MariadbTls,
+        Self::PostgresJumping,
+        Self::Rabbitmq,
+    ];
 
     pub(crate) fn server(self) -> &'static dyn Server {
         match self {
@@ -34,6 +43,7 @@ impl Kind {
             Self::PostgresTls => &Postgres(Variant::Encrypted),
             Self::MariadbTls => &Mariadb { is_encrypted: true },
             Self::PostgresJumping => &Postgres(Variant::Jumping),
+            Self::Rabbitmq => &Rabbitmq,
         }
     }
 
@@ -46,6 +56,7 @@ impl Kind {
             Self::PostgresTls => "tls-postgres",
             Self::MariadbTls => "tls-mariadb",
             Self::PostgresJumping => "jumping-postgres",
+            Self::Rabbitmq => "rabbitmq",
         }
     }
 
@@ -58,12 +69,13 @@ impl Kind {
             Self::PostgresTls => "PILLARBOX_TEST_POSTGRES_TLS_URL",
             Self::MariadbTls => "PILLARBOX_TEST_MYSQL_TLS_URL",
             Self::PostgresJumping => "PILLARBOX_TEST_POSTGRES_JUMPING_URL",
+            Self::Rabbitmq => "PILLARBOX_TEST_RABBITMQ_URL",
         }
     }
 
-    /// There for a few tests alone: it takes encrypted connections only, or its clock jumps. Benchmarks need none of these.
+    /// There for tests alone: it takes encrypted connections only, its clock jumps, or it is a broker. Benchmarks need none.
     pub(crate) fn is_special(self) -> bool {
-        matches!(self, Self::PostgresTls | Self::MariadbTls | Self::PostgresJumping)
+        matches!(self, Self::PostgresTls | Self::MariadbTls | Self::PostgresJumping | Self::Rabbitmq)
     }
 }
 
@@ -71,6 +83,8 @@ impl Kind {
 pub(crate) struct Place {
     pub(crate) home: PathBuf,
     pub(crate) port: u16,
+    /// For a server that listens on more than one.
+    pub(crate) spare_ports: [u16; 2],
     pub(crate) durable: bool,
     /// The PostgreSQL that pgbouncer stands in front of.
     pub(crate) upstream: String,

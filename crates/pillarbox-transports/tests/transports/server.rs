@@ -7,7 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 
 /// A program that serves a port.
 pub(crate) struct Server {
@@ -72,6 +74,19 @@ impl Drop for Server {
     }
 }
 
+/// A port on which somebody takes one connection and says nothing; ends with what was said to it, when that is over.
+pub(crate) async fn silent() -> (u16, JoinHandle<Vec<u8>>) {
+    let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port is free");
+    let port = listener.local_addr().expect("it has an address").port();
+    let silent = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.expect("somebody comes");
+        let mut said = Vec::new();
+        stream.read_to_end(&mut said).await.expect("the end comes");
+        said
+    });
+    (port, silent)
+}
+
 /// A child that is killed when this process ends, however it ends.
 fn mortal(words: &[String]) -> Child {
     let mut command = Command::new("setpriv");
@@ -80,7 +95,7 @@ fn mortal(words: &[String]) -> Child {
     command.spawn().unwrap_or_else(|error| panic!("{} cannot be started: {error}", words[0]))
 }
 
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
     listener.local_addr().expect("it has an address").port()
 }
