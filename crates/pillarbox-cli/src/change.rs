@@ -226,7 +226,7 @@ impl Interrupt {
 
 async fn pressed() {
     if tokio::signal::ctrl_c().await.is_err() {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

@@ -345,7 +345,7 @@ mod tests {
 
     fn message(topic: &str, aggregate_type: &str, message_type: Option<&str>) -> Message {
         let message = Message::new(topic, "").aggregate_type(aggregate_type);
-        message_type.into_iter().fold(message, |message, message_type| message.message_type(message_type))
+        message_type.into_iter().fold(message, Message::message_type)
     }
 
     fn complaints(selectors: impl IntoIterator<Item = Selector>) -> String {

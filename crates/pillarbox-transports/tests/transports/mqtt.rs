@@ -114,7 +114,7 @@ async fn collect(port: u16, topic: String, tell: watch::Sender<Vec<Arrived>>, re
     loop {
         match events.poll().await {
             Ok(Event::Incoming(Packet::ConnAck(_))) => {
-                client.subscribe(topic.clone(), QoS::AtLeastOnce).await.expect("the subscriber runs")
+                client.subscribe(topic.clone(), QoS::AtLeastOnce).await.expect("the subscriber runs");
             }
             Ok(Event::Incoming(Packet::SubAck(_))) => drop(ready.send_replace(true)),
             Ok(Event::Incoming(Packet::Publish(publish))) => tell.send_modify(|seen| seen.push(arrived(&publish))),
