@@ -1,6 +1,6 @@
 //! What is no handler does not compile, and the compiler says what to write instead.
 //!
-//! `TRYBUILD=overwrite cargo test -p pillarbox --test handler_is_refused` writes the expected texts anew.
+//! `TRYBUILD=overwrite cargo test -p refusals --test handler_is_refused` writes the expected texts anew.
 
 #[test]
 fn what_is_no_handler_is_refused_with_advice() {
