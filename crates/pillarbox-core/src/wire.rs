@@ -35,6 +35,8 @@ pub const CORRELATION_ID: &str = "pillarbox-correlation-id";
 pub const CAUSATION_ID: &str = "pillarbox-causation-id";
 /// When it happened, as RFC 3339 has it.
 pub const OCCURRED_AT: &str = "pillarbox-occurred-at";
+/// Marks a message that was put into another shape before it is handed to a transport; it is not sent.
+pub const SHAPED: &str = "pillarbox-shaped";
 /// How to read the body, where a broker has no field of its own for it.
 pub const CONTENT_TYPE: &str = "content-type";
 /// Stands before the name of a header of the user's where that name has another meaning; [`read`] takes it away again.
@@ -77,6 +79,12 @@ impl<'a> Wire<'a> {
             (CAUSATION_ID, message.get_causation_id()),
         ];
         let mut headers = vec![(Cow::Borrowed(ID), Cow::Owned(message.id().to_string()))];
+        let (body, content_type) = (message.payload().clone(), message.get_content_type().map(Cow::Borrowed));
+        // The fields of a message in another shape stand in it already.
+        if message.get_headers().contains_key(SHAPED) {
+            headers.extend(Self::own_headers(message));
+            return Self { body, content_type, headers };
+        }
         for (name, value) in fields {
             headers.extend(value.map(|value| (Cow::Borrowed(name), Cow::Borrowed(value))));
         }
@@ -84,7 +92,7 @@ impl<'a> Wire<'a> {
             headers.push((Cow::Borrowed(OCCURRED_AT), Cow::Owned(at)));
         }
         headers.extend(Self::own_headers(message));
-        Self { body: message.payload().clone(), content_type: message.get_content_type().map(Cow::Borrowed), headers }
+        Self { body, content_type, headers }
     }
 
     /// The user's own headers, trace context among them.
@@ -202,8 +210,9 @@ fn before_displaced(name: &str) -> Option<&str> {
 
 /// Whether a header's name belongs to a field of the message.
 fn is_field(name: &str) -> bool {
-    const FIELDS: [&str; 11] = [
+    const FIELDS: [&str; 12] = [
         ID,
+        SHAPED,
         TOPIC,
         KEY,
         TYPE,

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use pillarbox_core::message::GLOBAL_AGGREGATE;
-use pillarbox_core::wire::Wire;
+use pillarbox_core::wire::{SHAPED, Wire};
 use pillarbox_core::{DeliveryResult, Message, Parcel, Transport, Undelivered, WireFormat};
 
-/// A transport whose messages travel in a shape of their own. The headers of the plain shape stay beside it.
+/// A transport whose messages travel in a shape of their own. Of the plain one only the id stays beside it.
 #[derive(Debug)]
 pub struct Shaped<T> {
     transport: T,
@@ -62,7 +62,7 @@ impl<T: Transport> Transport for Shaped<T> {
 /// The message with another body and more headers; everything that a broker may ask for is as it was.
 fn shaped(message: &Message, wire: Wire<'_>) -> Message {
     let headers = wire.headers.into_iter().map(|(name, value)| (name.into_owned(), value.into_owned()));
-    let mut shaped = Message::new(message.topic(), wire.body).with_id(message.id()).headers(headers);
+    let mut shaped = Message::new(message.topic(), wire.body).with_id(message.id()).headers(headers).header(SHAPED, "");
     type Set = fn(Message, &str) -> Message;
     let texts: [(Option<&str>, Set); 7] = [
         (message.get_key(), |shaped, text| shaped.key(text)),
@@ -102,15 +102,20 @@ mod tests {
             .tenant("acme")
             .correlation_id("c")
             .header("traceparent", "00-1");
-        let binary = WireFormat::cloud_events_binary("urn:shop").unwrap();
-        let sent = shaped(&message, binary.encode(&message, "ce-"));
-        assert_eq!(sent.get_headers()["ce-type"], "order.created");
-        assert_eq!((sent.id(), sent.get_key(), sent.payload()), (message.id(), Some("k"), message.payload()));
-
-        let structured = WireFormat::cloud_events_structured("urn:shop").unwrap();
-        let sent = shaped(&message, structured.encode(&message, "ce-"));
-        assert_eq!(sent.get_content_type(), Some("application/cloudevents+json"));
-        let back = arrived(&sent);
-        assert_eq!((back.id(), back.payload(), back.get_tenant()), (message.id(), message.payload(), Some("acme")));
+        let shapes = ["binary", "structured"].map(|mode| match mode {
+            "binary" => WireFormat::cloud_events_binary("urn:shop").unwrap(),
+            _ => WireFormat::cloud_events_structured("urn:shop").unwrap(),
+        });
+        for shape in shapes {
+            let sent = shaped(&message, shape.encode(&message, "ce-"));
+            assert_eq!((sent.id(), sent.get_key()), (message.id(), Some("k")), "for the broker's own fields");
+            let names: Vec<_> = Wire::plain(&sent).headers.into_iter().map(|(name, _)| name.into_owned()).collect();
+            let ours: Vec<_> = names.iter().filter(|name| name.starts_with("pillarbox-")).collect();
+            assert_eq!(ours, [wire::ID], "{names:?}");
+            let back = arrived(&sent);
+            assert_eq!((back.id(), back.topic(), back.payload()), (message.id(), message.topic(), message.payload()));
+            assert_eq!((back.get_tenant(), back.get_correlation_id()), (Some("acme"), Some("c")));
+            assert_eq!(back.get_content_type(), Some("application/json"));
+        }
     }
 }
