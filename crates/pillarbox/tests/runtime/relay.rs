@@ -47,20 +47,10 @@ async fn every_answer_of_a_transport_has_its_end() {
         "later" => Err(Undelivered::Later { delay: Duration::from_secs(3_600), reason: "busy".to_owned() }),
         other => panic!("{other}"),
     });
-    let runtime = quiet(&outbox)
-        .route(Route::topic("**").deliver(to(&recorder, "{topic}")))
-        .retry(attempts(9))
-        .start()
-        .await
-        .unwrap();
+    let runtime = quiet(&outbox).route(Route::topic("**").deliver(to(&recorder, "{topic}"))).start().await.unwrap();
     let mut tx = outbox.begin().await.unwrap();
     let topics = ["taken", "known", "refused", "rejected", "large", "later"];
-    let messages = topics.map(|topic| Message::new(topic, ""));
-    tx.enqueue_all(messages.clone()).await.unwrap();
-    tx.enqueue(Message::new("tenantless", "")).await.unwrap();
-    drop(tx);
-    let mut tx = outbox.begin().await.unwrap();
-    tx.enqueue_all(messages).await.unwrap();
+    tx.enqueue_all(topics.map(|topic| Message::new(topic, ""))).await.unwrap();
     tx.commit().await.unwrap();
     runtime.idle().await;
     let overview = outbox.store().overview().await.unwrap();
