@@ -200,8 +200,9 @@ impl<B: Backend> Subject for Keyed<B> {
             }
             let claimed = self.backend.store().claim(claim(owner)).await.unwrap();
             if claimed.is_empty() {
-                // What is left is behind the other worker's messages: claims without a pause would only be in its way.
-                settled.await;
+                // What is left is behind the other worker's messages, or two claims met and each left it to the other:
+                // claims without a pause would only be in its way.
+                let _ = tokio::time::timeout(MEETING_PAUSE, settled).await;
                 continue;
             }
             let settlements: Vec<_> = claimed.iter().map(|claimed| Settlement::ack(claimed.held)).collect();
@@ -225,6 +226,9 @@ impl<B: Backend> Subject for Keyed<B> {
         done
     }
 }
+
+/// How long a worker that found nothing waits for news.
+const MEETING_PAUSE: Duration = Duration::from_millis(2);
 
 pub(crate) fn message() -> Message {
     Message::new(TOPIC, payload()).content_type("application/json")

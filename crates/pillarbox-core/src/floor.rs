@@ -22,9 +22,30 @@ struct State {
     looked_at_everything: Option<Instant>,
     /// How long the last look at everything took.
     look_took: Duration,
-    is_looking: bool,
     keyed_at: Option<Instant>,
     served: Option<Served>,
+    /// The looks under way, and the lowest row that came free since each began.
+    looks: Vec<(u64, i64)>,
+    look_count: u64,
+}
+
+/// Where one claim looks. What it found is told by [`claimed`](Self::claimed); one that failed is dropped.
+#[derive(Debug)]
+pub struct Look<'f> {
+    floor: &'f Floor,
+    number: u64,
+    above: i64,
+    /// When it began, if it looks at everything.
+    everything_since: Option<Instant>,
+}
+
+/// What settled rows make room for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Freed {
+    /// The lowest row that can be claimed again at once.
+    pub back: Option<WorkId>,
+    /// The lowest row of all: what waits behind a message of its key stands above that.
+    pub settled: Option<WorkId>,
 }
 
 /// How long after a message with a key was claimed a claim looks at everything more often.
@@ -35,21 +56,23 @@ const KEYED_PAUSE: Duration = Duration::from_millis(10);
 const KEYED_SHARE: u32 = 10;
 
 impl Floor {
-    /// The row above which a claim at `now` starts; zero to look at everything.
-    pub fn start(&self, now: Instant, rescan_interval: Duration) -> i64 {
+    /// A look for a claim that begins at `now`.
+    pub fn look(&self, now: Instant, rescan_interval: Duration) -> Look<'_> {
         let mut state = self.state();
-        let since = |moment: Option<Instant>| moment.map(|moment| now.saturating_duration_since(moment));
         let mut interval = rescan_interval;
-        if since(state.keyed_at).is_some_and(|since| since < KEYED_FOR) {
-            // What waits behind a message of its key comes free below the floor, whoever settles that one.
+        if state.has_keys(now) {
+            // Others settle messages, too, and what waits behind those comes free below the floor.
             interval = interval.min(KEYED_PAUSE.max(state.look_took * KEYED_SHARE));
         }
-        state.is_looking = since(state.looked_at_everything).is_none_or(|since| since >= interval);
-        if !state.is_looking {
-            return state.above;
+        let at_everything = since(now, state.looked_at_everything).is_none_or(|since| since >= interval);
+        if at_everything {
+            state.looked_at_everything = Some(now);
         }
-        state.looked_at_everything = Some(now);
-        0
+        state.look_count += 1;
+        let number = state.look_count;
+        state.looks.push((number, i64::MAX));
+        let above = if at_everything { 0 } else { state.above };
+        Look { floor: self, number, above, everything_since: at_everything.then_some(now) }
     }
 
     /// Notes which partitions the next claim serves. Where these are others than before, their messages may lie below the floor.
@@ -61,31 +84,76 @@ impl Floor {
         }
     }
 
-    /// Notes what a claim brought by `now`: the highest row, whether the batch was full, and whether any message has a key.
-    pub fn claimed(&self, now: Instant, highest: Option<WorkId>, full: bool, keyed: bool) {
-        let mut state = self.state();
-        if std::mem::take(&mut state.is_looking) {
-            state.look_took =
-                state.looked_at_everything.map(|began| now.saturating_duration_since(began)).unwrap_or_default();
-        }
-        if keyed {
-            state.keyed_at = Some(now);
-        }
-        let Some(highest) = highest else { return };
-        // A full batch may have left rows behind it, also below where the floor was.
-        state.above = if full { highest.as_i64() } else { state.above.max(highest.as_i64()) };
-    }
-
     /// Notes that a row can be claimed again.
     pub fn given_back(&self, lowest: Option<WorkId>) {
-        let Some(lowest) = lowest else { return };
+        if let Some(lowest) = lowest {
+            self.state().lower(lowest.as_i64() - 1);
+        }
+    }
+
+    /// Notes what settled rows make room for: themselves where they are given back, and where there are keys what waits behind.
+    pub fn freed(&self, now: Instant, freed: Freed) {
+        self.given_back(freed.back);
         let mut state = self.state();
-        state.above = state.above.min(lowest.as_i64() - 1);
+        if let Some(settled) = freed.settled
+            && state.has_keys(now)
+        {
+            state.lower(settled.as_i64());
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl Look<'_> {
+    /// The row above which the claim starts; zero to look at everything.
+    pub fn above(&self) -> i64 {
+        self.above
+    }
+
+    /// Notes what the claim brought by `now`: the highest row, whether the batch was full, and whether any message has a key.
+    pub fn claimed(self, now: Instant, highest: Option<WorkId>, full: bool, keyed: bool) {
+        let mut state = self.floor.state();
+        if let Some(began) = self.everything_since {
+            state.look_took = now.saturating_duration_since(began);
+        }
+        if keyed {
+            state.keyed_at = Some(now);
+        }
+        if let Some(highest) = highest {
+            // A full batch may have left rows behind it, also below where the floor was.
+            state.above = if full { highest.as_i64() } else { state.above.max(highest.as_i64()) };
+        }
+        let freed = state.looks.iter().find(|(number, _)| *number == self.number).map_or(i64::MAX, |(_, freed)| *freed);
+        state.above = state.above.min(freed);
+    }
+}
+
+impl Drop for Look<'_> {
+    fn drop(&mut self) {
+        self.floor.state().looks.retain(|(number, _)| *number != self.number);
+    }
+}
+
+impl State {
+    /// Whether messages with keys are about.
+    fn has_keys(&self, now: Instant) -> bool {
+        since(now, self.keyed_at).is_some_and(|since| since < KEYED_FOR)
+    }
+
+    /// Something can be claimed above `row`; the looks under way may have passed it already.
+    fn lower(&mut self, row: i64) {
+        self.above = self.above.min(row);
+        for (_, freed) in &mut self.looks {
+            *freed = row.min(*freed);
+        }
+    }
+}
+
+fn since(now: Instant, moment: Option<Instant>) -> Option<Duration> {
+    moment.map(|moment| now.saturating_duration_since(moment))
 }
 
 #[cfg(test)]
@@ -99,22 +167,36 @@ mod tests {
         Some(WorkId::from_i64(id))
     }
 
+    /// Where a claim starts that brings this much.
+    fn claim(floor: &Floor, now: Instant, brings: Option<(i64, bool)>, keyed: bool) -> i64 {
+        let look = floor.look(now, PACE);
+        let above = look.above();
+        look.claimed(
+            now,
+            brings.map(|(highest, _)| WorkId::from_i64(highest)),
+            brings.is_some_and(|(_, full)| full),
+            keyed,
+        );
+        above
+    }
+
     #[test]
     fn claims_start_above_the_last_one_until_it_is_time_to_look_at_everything() {
         let (floor, start) = (Floor::default(), Instant::now());
-        assert_eq!(floor.start(start, PACE), 0);
-        floor.claimed(Instant::now(), row(50), true, false);
-        assert_eq!(floor.start(start + PACE / 2, PACE), 50);
-        assert_eq!(floor.start(start + PACE, PACE), 0);
-        assert_eq!(floor.start(start + PACE + PACE / 2, PACE), 50);
+        assert_eq!(claim(&floor, start, Some((50, true)), false), 0);
+        assert_eq!(claim(&floor, start + PACE / 2, None, false), 50);
+        assert_eq!(claim(&floor, start + PACE, None, false), 0);
+        assert_eq!(claim(&floor, start + PACE + PACE / 2, None, false), 50);
     }
 
     #[test]
     fn without_an_interval_every_claim_looks_at_everything() {
         let (floor, now) = (Floor::default(), Instant::now());
-        floor.claimed(Instant::now(), row(50), true, false);
-        assert_eq!(floor.start(now, Duration::ZERO), 0);
-        assert_eq!(floor.start(now, Duration::ZERO), 0);
+        for _ in 0..2 {
+            let look = floor.look(now, Duration::ZERO);
+            assert_eq!(look.above(), 0);
+            look.claimed(now, row(50), true, false);
+        }
     }
 
     #[test]
@@ -123,50 +205,70 @@ mod tests {
         let served = |wanted: u32| Served::only(PartitionCount::default(), |partition| partition.get() == wanted);
         for (next, start) in [(None, 0), (None, 50), (Some(1), 0), (Some(1), 50), (Some(2), 0), (None, 0)] {
             floor.serve(next.map(served).as_ref());
-            assert_eq!(floor.start(now, PACE), start, "{next:?}");
-            floor.claimed(now, row(50), true, false);
+            assert_eq!(claim(&floor, now, Some((50, true)), false), start, "{next:?}");
         }
     }
 
     #[test]
     fn what_was_given_back_is_found_at_once() {
         let (floor, now) = (Floor::default(), Instant::now());
-        floor.start(now, PACE);
-        floor.claimed(Instant::now(), row(50), true, false);
+        claim(&floor, now, Some((50, true)), false);
         floor.given_back(row(20));
-        assert_eq!(floor.start(now, PACE), 19);
+        assert_eq!(claim(&floor, now, None, false), 19);
         floor.given_back(row(30));
-        assert_eq!(floor.start(now, PACE), 19);
+        assert_eq!(claim(&floor, now, None, false), 19);
     }
 
     #[test]
     fn a_full_batch_from_below_lowers_the_floor_and_a_thin_one_does_not() {
         let (floor, now) = (Floor::default(), Instant::now());
-        floor.start(now, PACE);
-        floor.claimed(Instant::now(), row(5000), true, false);
-        floor.claimed(Instant::now(), row(10), false, false);
-        assert_eq!(floor.start(now, PACE), 5000);
-        floor.claimed(Instant::now(), row(500), true, false);
-        assert_eq!(floor.start(now, PACE), 500);
-        floor.claimed(Instant::now(), None, false, false);
-        assert_eq!(floor.start(now, PACE), 500);
+        claim(&floor, now, Some((5000, true)), false);
+        claim(&floor, now, Some((10, false)), false);
+        assert_eq!(claim(&floor, now, Some((500, true)), false), 5000);
+        assert_eq!(claim(&floor, now, None, false), 500);
+        assert_eq!(claim(&floor, now, None, false), 500);
     }
 
-    /// H34: what waits behind its key is not left to the slow pace.
+    /// H34: what waits behind its key, freed by others, is not left to the slow pace.
     #[test]
     fn with_keys_claims_look_at_everything_more_often_but_not_all_the_time() {
         let (floor, start) = (Floor::default(), Instant::now());
         let ms = Duration::from_millis;
-        assert_eq!(floor.start(start, PACE), 0);
-        floor.claimed(start + ms(3), row(50), true, true);
-        assert_eq!(floor.start(start + ms(29), PACE), 50);
-        assert_eq!(floor.start(start + ms(30), PACE), 0, "ten times as long as it took");
-        floor.claimed(start + ms(30), None, false, false);
-        assert_eq!(floor.start(start + ms(39), PACE), 50, "quick ones have a least pause too");
-        assert_eq!(floor.start(start + ms(40), PACE), 0);
-        floor.claimed(start + ms(40), None, false, false);
+        let look = floor.look(start, PACE);
+        assert_eq!(look.above(), 0);
+        look.claimed(start + ms(3), row(50), true, true);
+        assert_eq!(claim(&floor, start + ms(29), None, false), 50);
+        assert_eq!(claim(&floor, start + ms(30), None, false), 0, "ten times as long as it took");
+        assert_eq!(claim(&floor, start + ms(39), None, false), 50, "quick ones have a least pause too");
+        assert_eq!(claim(&floor, start + ms(40), None, false), 0);
         let later = start + KEYED_FOR + ms(40);
-        assert_eq!(floor.start(later, PACE), 0);
-        assert_eq!(floor.start(later + PACE / 2, PACE), 50);
+        assert_eq!(claim(&floor, later, None, false), 0);
+        assert_eq!(claim(&floor, later + PACE / 2, None, false), 50);
+    }
+
+    /// H34: what waits behind a message of its key stands above that one, and below the floor.
+    #[test]
+    fn with_keys_what_was_settled_lowers_the_floor() {
+        let settled = |id: i64| Freed { back: None, settled: row(id) };
+        for (keyed, start) in [(false, 50), (true, 20)] {
+            let (floor, now) = (Floor::default(), Instant::now());
+            claim(&floor, now, Some((50, true)), keyed);
+            floor.freed(now, settled(20));
+            assert_eq!(claim(&floor, now, None, false), start, "with keys: {keyed}");
+        }
+    }
+
+    /// H34: a claim that began before may have passed what came free.
+    #[test]
+    fn what_comes_free_during_a_claim_is_found_by_the_next_one() {
+        let (floor, now) = (Floor::default(), Instant::now());
+        claim(&floor, now, Some((50, true)), true);
+        let [first, second] = [floor.look(now, PACE), floor.look(now, PACE)];
+        floor.freed(now, Freed { back: None, settled: row(20) });
+        first.claimed(now, row(80), true, true);
+        assert_eq!(claim(&floor, now, Some((60, true)), true), 20);
+        drop(second);
+        assert!(floor.state().looks.is_empty());
+        assert_eq!(claim(&floor, now, None, false), 60);
     }
 }

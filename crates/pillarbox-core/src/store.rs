@@ -21,6 +21,7 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 
 use crate::error::StoreError;
+use crate::floor::Freed;
 use crate::id::{OwnerToken, StoreId, WorkId};
 use crate::instance::InstanceStore;
 use crate::lease::{Claim, Held};
@@ -459,15 +460,16 @@ impl<'a, T> GuardPlan<'a, T> {
 }
 
 impl GuardPlan<'_, Settlement> {
-    /// The lowest row that can be claimed again at once when these verdicts are applied.
-    pub fn given_back(&self) -> Option<WorkId> {
+    /// What can be claimed when these verdicts are applied.
+    pub fn freed(&self) -> Freed {
         let is_back = |verdict: &Verdict| match verdict {
             Verdict::Ack | Verdict::Fail { .. } => false,
             // Databases count microseconds.
             Verdict::Abandon { .. } | Verdict::Release { .. } => verdict.delay() < Duration::from_micros(1),
         };
         let back = self.rows.iter().find(|settlement| is_back(&settlement.verdict));
-        back.map(|settlement| settlement.held.work_id)
+        let row = |settlement: &&Settlement| settlement.held.work_id;
+        Freed { back: back.map(row), settled: self.rows.first().map(row) }
     }
 }
 
@@ -495,7 +497,7 @@ mod tests {
         let given_back = |verdicts: [Verdict; 2]| {
             let [first, second] = verdicts;
             let asked = [(2, first), (1, second)].map(|(id, verdict)| Settlement { held: held(id), verdict });
-            GuardPlan::new(&asked, |settlement| settlement.held).unwrap().given_back().map(WorkId::as_i64)
+            GuardPlan::new(&asked, |settlement| settlement.held).unwrap().freed().back.map(WorkId::as_i64)
         };
         let abandon = |delay| Verdict::Abandon { delay, reason: String::new() };
         let release = Verdict::Release { delay: Duration::ZERO };

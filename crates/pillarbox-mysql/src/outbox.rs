@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
+use pillarbox_core::floor::Look;
 use pillarbox_core::lease::{Claim, Held, Lease};
 use pillarbox_core::retention::{PurgeLimit, Retention};
 use pillarbox_core::store::{
@@ -58,9 +59,10 @@ impl OutboxStore for MysqlStore {
     }
 
     async fn claim(&self, claim: Claim) -> Result<Vec<Claimed>, StoreError> {
-        let next = self.next(&claim);
+        let look = self.look(&claim);
+        let next = self.next(&claim, look.above());
         let rows = self.transact(vec![next.statement]).await?;
-        self.read_claim(&rows, &claim)
+        self.read_claim(&rows, &claim, look)
     }
 
     async fn settle(&self, owner: OwnerToken, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
@@ -72,13 +74,15 @@ impl OutboxStore for MysqlStore {
             Some(held) => self.transact(packed(self.ack_statements(owner, &held), self.script_bytes_max())).await?,
             None => self.settle_bound(owner, &plan, None).await?,
         };
-        self.inner.floor.given_back(plan.given_back());
+        self.inner.floor.freed(Instant::now(), plan.freed());
         Ok(plan.answers(applied(&rows)?))
     }
 
     async fn exchange(&self, settlements: &[Settlement], claim: Claim) -> Result<Exchanged, StoreError> {
         let plan = GuardPlan::new(settlements, |settlement| settlement.held)?;
-        let next = self.next(&claim);
+        self.inner.floor.freed(Instant::now(), plan.freed());
+        let look = self.look(&claim);
+        let next = self.next(&claim, look.above());
         let owner = claim.owner();
         let rows = match acks(&plan) {
             Some(held) => {
@@ -88,8 +92,7 @@ impl OutboxStore for MysqlStore {
             }
             None => self.settle_bound(owner, &plan, Some(next)).await?,
         };
-        let claimed = self.read_claim(&rows, &claim)?;
-        self.inner.floor.given_back(plan.given_back());
+        let claimed = self.read_claim(&rows, &claim, look)?;
         Ok(Exchanged { settled: plan.answers(applied(&rows)?), claimed })
     }
 
@@ -221,10 +224,13 @@ impl MysqlStore {
         packed(statements.collect(), self.script_bytes_max())
     }
 
-    /// A claim from where the floor says.
-    fn next(&self, claim: &Claim) -> Next {
+    /// Where a claim starts.
+    fn look(&self, claim: &Claim) -> Look<'_> {
         self.inner.floor.serve(claim.served());
-        let floor = self.inner.floor.start(Instant::now(), self.inner.options.rescan_interval);
+        self.inner.floor.look(Instant::now(), self.inner.options.rescan_interval)
+    }
+
+    fn next(&self, claim: &Claim, floor: i64) -> Next {
         Next {
             fence: claim.lease().fence().as_i64(),
             lease: duration_micros(claim.lease().duration()),
@@ -341,10 +347,10 @@ impl MysqlStore {
         joined.into_iter().map(|part| format!("[{part}]")).collect()
     }
 
-    fn read_claim(&self, rows: &[MySqlRow], claim: &Claim) -> Result<Vec<Claimed>, StoreError> {
+    fn read_claim(&self, rows: &[MySqlRow], claim: &Claim, look: Look<'_>) -> Result<Vec<Claimed>, StoreError> {
         let (taken, highest) = self.claimed_in(rows)?;
         let full = taken.len() >= claim.limit() as usize;
-        self.inner.floor.claimed(Instant::now(), highest, full, taken.iter().any(Claimed::has_key));
+        look.claimed(Instant::now(), highest, full, taken.iter().any(Claimed::has_key));
         Ok(taken)
     }
 

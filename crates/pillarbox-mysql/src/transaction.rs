@@ -2,14 +2,16 @@
 
 use std::fmt;
 use std::future::Future;
+use std::time::Instant;
 
+use pillarbox_core::floor::Freed;
 use pillarbox_core::lasting::Lasting;
 use pillarbox_core::lease::Lease;
 use pillarbox_core::store::{BoxFuture, Enqueue, Enqueued, GuardPlan, OpenTransaction as _, Settlement};
 use pillarbox_core::transaction::Wholeness;
 use pillarbox_core::{
     Admission, CommitError, ConsumeIn, Isolation, OwnerToken, Receipt, Savepoint, Settled, StoreError,
-    StoreTransaction, Transactional, WorkId,
+    StoreTransaction, Transactional,
 };
 use sqlx::mysql::MySqlPool;
 use sqlx::{AssertSqlSafe, Connection as _, MySql, MySqlConnection, Row as _, Transaction};
@@ -41,7 +43,7 @@ pub struct MysqlTransaction {
     /// After a deadlock the server has rolled back everything, and would answer a commit as if nothing had happened.
     whole: Wholeness,
     /// Rows that its commit makes claimable at once, and whose claims must look so far down.
-    given_back: Vec<(MysqlStore, WorkId)>,
+    freed: Vec<(MysqlStore, Freed)>,
 }
 
 impl Transactional for MysqlStore {
@@ -52,7 +54,7 @@ impl Transactional for MysqlStore {
         // A begin() that is dropped half-way would leave an open transaction in the pool.
         Box::pin(lasting(async move {
             let tx = begin_clean(&store.inner.pool, &beginning(isolation)).await?;
-            Ok(MysqlTransaction { tx, store, isolation, whole: Wholeness::new(), given_back: Vec::new() })
+            Ok(MysqlTransaction { tx, store, isolation, whole: Wholeness::new(), freed: Vec::new() })
         }))
     }
 }
@@ -90,7 +92,7 @@ impl StoreTransaction<MysqlStore> for MysqlTransaction {
             self.whole = before.opened();
             let settled = store.settle_on(&mut self.tx, owner, plan).await?;
             self.whole = before.proven(true);
-            self.given_back.extend(plan.given_back().map(|row| (store.clone(), row)));
+            self.freed.push((store.clone(), plan.freed()));
             Ok(settled)
         })
     }
@@ -167,8 +169,8 @@ impl MysqlTransaction {
         } else {
             self.tx.commit().await.map_err(not_committed)?;
         }
-        for (store, row) in self.given_back {
-            store.inner.floor.given_back(Some(row));
+        for (store, freed) in self.freed {
+            store.inner.floor.freed(Instant::now(), freed);
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
+use pillarbox_core::floor::Look;
 use pillarbox_core::lease::{Claim, Held, Lease};
 use pillarbox_core::order::REASON_PARKED;
 use pillarbox_core::outbox::{REASON_EXPIRED, REASON_LEASES_LOST, Settled, Verdict};
@@ -47,9 +48,9 @@ impl OutboxStore for PostgresStore {
     }
 
     async fn claim(&self, claim: Claim) -> Result<Vec<Claimed>, StoreError> {
-        let start = self.start(&claim);
-        let rows = self.fetch(&self.sql().claim, |query| self.bind_plain_claim(query, &claim, start)).await?;
-        self.read_claimed(&rows, &claim)
+        let look = self.look(&claim);
+        let rows = self.fetch(&self.sql().claim, |query| self.bind_plain_claim(query, &claim, look.above())).await?;
+        read_claimed(&rows, &claim, look)
     }
 
     async fn settle(&self, owner: OwnerToken, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
@@ -59,7 +60,7 @@ impl OutboxStore for PostgresStore {
         }
         let columns = Verdicts::of(plan.rows());
         let rows = self.fetch(&self.sql().settle, |query| self.bind_settle(query, &columns, owner)).await?;
-        self.floor().given_back(plan.given_back());
+        self.floor().freed(Instant::now(), plan.freed());
         read_settled(&plan, &rows)
     }
 
@@ -68,19 +69,23 @@ impl OutboxStore for PostgresStore {
         if plan.is_empty() {
             return Ok(Exchanged { settled: Vec::new(), claimed: self.claim(claim).await? });
         }
-        let start = self.start(&claim);
+        self.floor().freed(Instant::now(), plan.freed());
+        let look = self.look(&claim);
         let columns = Verdicts::of(plan.rows());
         let (retention, order) = (retention_code(self.settings().retention), order_code(claim.order()));
         let rows = self
             .fetch(&self.sql().exchange, |query| {
-                columns.bind(self.bind_claim(query, &claim, start)).bind(retention).bind(order).bind(served(&claim))
+                columns
+                    .bind(self.bind_claim(query, &claim, look.above()))
+                    .bind(retention)
+                    .bind(order)
+                    .bind(served(&claim))
             })
             .await?;
         let Some((first, claimed)) = rows.split_first() else {
             return Err(StoreError::unavailable("the database gave an answer without its first row"));
         };
-        let claimed = self.read_claimed(claimed, &claim)?;
-        self.floor().given_back(plan.given_back());
+        let claimed = read_claimed(claimed, &claim, look)?;
         Ok(Exchanged { settled: answers(&plan, row::settled(first)?), claimed })
     }
 
@@ -159,10 +164,10 @@ impl OutboxStore for PostgresStore {
 }
 
 impl PostgresStore {
-    /// The row above which a claim starts.
-    fn start(&self, claim: &Claim) -> i64 {
+    /// Where a claim starts.
+    fn look(&self, claim: &Claim) -> Look<'_> {
         self.floor().serve(claim.served());
-        self.floor().start(Instant::now(), self.settings().rescan_interval)
+        self.floor().look(Instant::now(), self.settings().rescan_interval)
     }
 
     /// Applies verdicts through a connection that is inside a transaction. What is given back can be claimed when that commits.
@@ -218,14 +223,14 @@ impl PostgresStore {
             .bind(start)
             .bind(counter(self.settings().lost_leases_max))
     }
+}
 
-    fn read_claimed(&self, rows: &[PgRow], claim: &Claim) -> Result<Vec<Claimed>, StoreError> {
-        let claimed = sorted_claimed(rows, claim)?;
-        let full = claimed.len() >= claim.limit() as usize;
-        let highest = claimed.last().map(|last| last.held.work_id);
-        self.floor().claimed(Instant::now(), highest, full, claimed.iter().any(Claimed::has_key));
-        Ok(claimed)
-    }
+fn read_claimed(rows: &[PgRow], claim: &Claim, look: Look<'_>) -> Result<Vec<Claimed>, StoreError> {
+    let claimed = sorted_claimed(rows, claim)?;
+    let full = claimed.len() >= claim.limit() as usize;
+    let highest = claimed.last().map(|last| last.held.work_id);
+    look.claimed(Instant::now(), highest, full, claimed.iter().any(Claimed::has_key));
+    Ok(claimed)
 }
 
 fn sorted_claimed(rows: &[PgRow], claim: &Claim) -> Result<Vec<Claimed>, StoreError> {

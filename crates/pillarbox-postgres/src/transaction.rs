@@ -2,14 +2,16 @@
 
 use std::fmt;
 use std::future::Future;
+use std::time::Instant;
 
+use pillarbox_core::floor::Freed;
 use pillarbox_core::lasting::Lasting;
 use pillarbox_core::lease::Lease;
 use pillarbox_core::store::{BoxFuture, Enqueue, Enqueued, GuardPlan, OpenTransaction as _, Settlement};
 use pillarbox_core::transaction::Wholeness;
 use pillarbox_core::{
     Admission, CommitError, ConsumeIn, Isolation, OwnerToken, Receipt, Savepoint, Settled, StoreError,
-    StoreTransaction, Transactional, WorkId,
+    StoreTransaction, Transactional,
 };
 use sqlx::{AssertSqlSafe, PgConnection, Postgres, Transaction};
 use tokio::runtime::Handle;
@@ -32,7 +34,7 @@ pub struct PostgresTransaction {
     /// commit.
     whole: Wholeness,
     /// Rows that its commit makes claimable at once, and whose claims must look so far down.
-    given_back: Vec<(PostgresStore, WorkId)>,
+    freed: Vec<(PostgresStore, Freed)>,
 }
 
 impl Transactional for PostgresStore {
@@ -47,7 +49,7 @@ impl Transactional for PostgresStore {
                 None => pool.begin().await,
             };
             let tx = tx.map_err(store_error)?;
-            Ok(PostgresTransaction { tx, whole: Wholeness::new(), given_back: Vec::new() })
+            Ok(PostgresTransaction { tx, whole: Wholeness::new(), freed: Vec::new() })
         }))
     }
 }
@@ -86,7 +88,7 @@ impl StoreTransaction<PostgresStore> for PostgresTransaction {
             self.require_block(before).await?;
             let settled = store.settle_on(&mut self.tx, owner, plan).await?;
             self.whole = before.proven(true);
-            self.given_back.extend(plan.given_back().map(|row| (store.clone(), row)));
+            self.freed.push((store.clone(), plan.freed()));
             Ok(settled)
         })
     }
@@ -173,8 +175,8 @@ impl PostgresTransaction {
             error if is_commit_unknown(&error) => CommitError::Unknown(store_error(error)),
             error => CommitError::RolledBack(store_error(error)),
         })?;
-        for (store, row) in self.given_back {
-            store.floor().given_back(Some(row));
+        for (store, freed) in self.freed {
+            store.floor().freed(Instant::now(), freed);
         }
         Ok(())
     }

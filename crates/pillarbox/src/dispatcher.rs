@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::breaker::Pauses;
+use crate::calls::Calls;
 use crate::clock::{Clock, Tick, dice};
 use crate::config::UnknownTopics;
 use crate::context::{Context, Delivery};
@@ -47,6 +48,7 @@ pub(crate) struct Engine {
     pub(crate) verdicts: Verdicts,
     pub(crate) pauses: RoutePauses,
     pub(crate) counters: Counters,
+    pub(crate) calls: Calls,
     /// Something was settled, claimed or ended: those who wait for quiet look again.
     pub(crate) changed: Notify,
     /// Cuts running handlers short.
@@ -83,6 +85,7 @@ impl Engine {
             verdicts: Verdicts::default(),
             pauses: RoutePauses::new(plan.routes.len(), Pauses { first: config.pause_first, max: config.pause_max }),
             counters: Counters::default(),
+            calls: Calls::default(),
             changed: Notify::new(),
             abort: CancellationToken::new(),
             schedule: Mutex::new(Schedule::new(timing)),
@@ -206,8 +209,8 @@ impl Engine {
     /// Sends a verdict on its way.
     pub(crate) fn settle(&self, flight: &Arc<Flight>, verdict: Verdict) {
         flight.ended();
-        self.follow(flight, &verdict);
-        if self.verdicts.push(flight.held, verdict, Some(Arc::clone(flight))) {
+        let ends_run = self.follow(flight, &verdict);
+        if self.verdicts.push(flight.held, verdict, Some(Arc::clone(flight)), ends_run) {
             self.wake_loop();
         }
     }
@@ -217,7 +220,9 @@ impl Engine {
         flight.ended();
         self.flights.remove([flight]);
         self.counters.settled(&Verdict::Ack);
-        self.follow(flight, &Verdict::Ack);
+        if self.follow(flight, &Verdict::Ack) {
+            self.nudge();
+        }
         self.changed.notify_waiters();
     }
 

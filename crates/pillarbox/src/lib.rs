@@ -79,6 +79,7 @@ mod breaker;
 mod bridge;
 mod builder;
 mod bus;
+mod calls;
 mod clock;
 mod config;
 mod connect;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use pillarbox_core::lease::Claim;
+use pillarbox_core::outbox::Settled;
 use pillarbox_core::store::Exchanged;
 use pillarbox_core::{Invalid, Message, Served, StoreError, key_hash};
 
@@ -21,7 +22,7 @@ pub(crate) async fn run(engine: Arc<Engine>) {
     loop {
         match engine.step(engine.pauses.may_claim_at()) {
             Step::Claim => engine.claim_or_settle(&mut turn).await,
-            Step::Settle => engine.settle_call(&mut turn).await,
+            Step::Settle => engine.settle_or_claim(&mut turn).await,
             Step::Wait(until) => {
                 turn.give_back();
                 engine.wait(until).await;
@@ -53,9 +54,17 @@ impl Engine {
             let batch = self.verdicts.take();
             let mut call = CallGuard::new(self, 0, batch);
             let answers = self.store.settle(self.owner, &call.batch.settlements).await?;
-            self.applied(call.take_batch(), &answers);
+            self.settled(call.take_batch(), &answers);
         }
         Ok(())
+    }
+
+    /// A call that claimed nothing has written a batch.
+    fn settled(&self, batch: Batch, answers: &[Settled]) {
+        if batch.ends_run {
+            self.calls.run_ended(false);
+        }
+        self.applied(batch, answers);
     }
 
     fn claim_of(&self, limit: usize) -> Result<Claim, Invalid> {
@@ -96,6 +105,17 @@ impl Engine {
         }
     }
 
+    /// Settles what there is. Where a run ends with it, what waits behind comes with the same call.
+    async fn settle_or_claim(&self, turn: &mut Turn) {
+        if self.verdicts.end_runs() {
+            self.schedule().nudge();
+            if self.step(self.pauses.may_claim_at()) == Step::Claim {
+                return self.claim_or_settle(turn).await;
+            }
+        }
+        self.settle_call(turn).await;
+    }
+
     async fn claim_call(&self, number: u64, reserved: usize, turn: &mut Turn) {
         let mut call = CallGuard::new(self, reserved, self.verdicts.take());
         let leased_at = self.clock.now();
@@ -103,6 +123,12 @@ impl Engine {
             Ok(Exchanged { settled, claimed }) => {
                 let (count, batch) = (claimed.len(), call.take_batch());
                 let carried = !batch.is_empty();
+                if batch.ends_run {
+                    self.calls.run_ended(true);
+                }
+                if count == 0 {
+                    self.calls.found_nothing();
+                }
                 turn.found(count > 0);
                 self.applied(batch, &settled);
                 self.take_in(claimed, leased_at, call.take_room());
@@ -152,7 +178,7 @@ impl Engine {
         let answers = turn.call(self.store.settle(self.owner, &call.batch.settlements)).await;
         match answers {
             Ok(answers) => {
-                self.applied(call.take_batch(), &answers);
+                self.settled(call.take_batch(), &answers);
                 let (now, was_out) = (self.clock.now(), self.schedule().is_out());
                 self.schedule().settled(now, now.since(began));
                 self.call_succeeded(was_out);
@@ -202,14 +228,14 @@ impl Engine {
 /// A call to the store. When it fails, or is dropped half-way, its verdicts and its room go back where they came from.
 struct CallGuard<'a> {
     engine: &'a Engine,
+    number: u64,
     reserved: usize,
     batch: Batch,
 }
 
 impl<'a> CallGuard<'a> {
     fn new(engine: &'a Engine, reserved: usize, batch: Batch) -> Self {
-        engine.counters.call_began();
-        Self { engine, reserved, batch }
+        Self { engine, number: engine.calls.begin(reserved > 0), reserved, batch }
     }
 
     /// The verdicts were written.
@@ -229,7 +255,10 @@ impl Drop for CallGuard<'_> {
             self.engine.verdicts.put_back(self.take_batch());
         }
         self.engine.give_back(Path::Cold, self.reserved);
-        self.engine.counters.call_ended();
+        if self.engine.calls.owes_look(self.number) {
+            self.engine.nudge();
+        }
+        self.engine.calls.end(self.number);
         self.engine.changed.notify_waiters();
     }
 }

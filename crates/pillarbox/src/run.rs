@@ -60,17 +60,22 @@ impl Engine {
         first
     }
 
-    /// A message has its verdict: the next one of its run may begin, or goes back with all that follow.
-    pub(crate) fn follow(&self, flight: &Flight, verdict: &Verdict) {
-        let Some(next) = flight.take_next() else { return };
-        if goes_on(verdict, self.plan.config.order.after_dead) {
+    /// A message has its verdict: the next one of its run may begin, or goes back with all that follow. Whether its run
+    /// ends here, so that the store can hand out what waits behind it.
+    pub(crate) fn follow(&self, flight: &Flight, verdict: &Verdict) -> bool {
+        let goes_on = goes_on(verdict, self.plan.config.order.after_dead);
+        let Some(next) = flight.take_next() else {
+            return goes_on && self.lane_of(flight.cx.message()).is_some();
+        };
+        if goes_on {
             let refused = self.queue.push(Path::Cold, vec![(next.route, next)]);
             self.settle_all(self.refused(refused.into_iter().map(|(_, flight)| flight)));
-            return;
+            return false;
         }
         let batch = given_back([next]);
         self.give_back(Path::Cold, batch.len());
         self.settle_all(batch);
+        false
     }
 
     /// What the queue did not take, because it is closed: given back, and counted.

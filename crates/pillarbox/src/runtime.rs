@@ -246,7 +246,7 @@ impl Engine {
 
     /// Whether nothing waits in memory, runs, or is on its way to the store.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.flights.len() == 0 && self.verdicts.unwritten() == 0 && self.counters.calls() == 0
+        self.flights.len() == 0 && self.verdicts.unwritten() == 0 && self.calls.count() == 0
     }
 }
 

@@ -27,6 +27,8 @@ struct Waiting {
 pub(crate) struct Batch {
     pub(crate) settlements: Vec<Settlement>,
     pub(crate) flights: Vec<Option<Arc<Flight>>>,
+    /// A run ends with it: the store can hand out what waits behind.
+    pub(crate) ends_run: bool,
 }
 
 impl Batch {
@@ -46,14 +48,16 @@ impl Batch {
     pub(crate) fn append(&mut self, mut more: Self) {
         self.settlements.append(&mut more.settlements);
         self.flights.append(&mut more.flights);
+        self.ends_run |= more.ends_run;
     }
 }
 
 impl Verdicts {
     /// Adds one; whether it is the first that waits, and a call should be made.
-    pub(crate) fn push(&self, held: Held, verdict: Verdict, flight: Option<Arc<Flight>>) -> bool {
+    pub(crate) fn push(&self, held: Held, verdict: Verdict, flight: Option<Arc<Flight>>, ends_run: bool) -> bool {
         let mut waiting = self.lock();
         waiting.unwritten += 1;
+        waiting.batch.ends_run |= ends_run;
         waiting.batch.push(held, verdict, flight);
         waiting.batch.len() == 1
     }
@@ -77,6 +81,7 @@ impl Verdicts {
         if taken.len() > SETTLE_MAX {
             waiting.batch.settlements = taken.settlements.split_off(SETTLE_MAX);
             waiting.batch.flights = taken.flights.split_off(SETTLE_MAX);
+            waiting.batch.ends_run = taken.ends_run;
         }
         taken
     }
@@ -97,6 +102,11 @@ impl Verdicts {
     /// Whether any waits for a call.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.lock().batch.is_empty()
+    }
+
+    /// Whether a run ends with what waits.
+    pub(crate) fn end_runs(&self) -> bool {
+        self.lock().batch.ends_run
     }
 
     /// How many are not written yet, those in a call included.
@@ -127,16 +137,28 @@ mod tests {
     #[test]
     fn what_a_failed_call_carried_goes_first_next_time() {
         let verdicts = Verdicts::default();
-        assert!(verdicts.push(held(1), Verdict::Ack, None));
-        assert!(!verdicts.push(held(2), Verdict::Ack, None));
+        assert!(verdicts.push(held(1), Verdict::Ack, None, false));
+        assert!(!verdicts.push(held(2), Verdict::Ack, None, false));
         let taken = verdicts.take();
-        assert!(verdicts.push(held(3), Verdict::Ack, None), "the first one after a call began asks for another");
+        assert!(verdicts.push(held(3), Verdict::Ack, None, false), "the first one after a call began asks for another");
         assert_eq!(verdicts.unwritten(), 3);
         verdicts.put_back(taken);
         let taken = verdicts.take();
         assert_eq!(ids(&taken), [1, 2, 3]);
         verdicts.written(3);
         assert_eq!((verdicts.unwritten(), verdicts.is_waiting()), (0, false));
+    }
+
+    /// WRK-07: a failed call does not forget that keys become free.
+    #[test]
+    fn the_end_of_a_run_is_remembered_until_it_is_written() {
+        let verdicts = Verdicts::default();
+        verdicts.push(held(1), Verdict::Ack, None, true);
+        verdicts.push(held(2), Verdict::Ack, None, false);
+        let taken = verdicts.take();
+        assert!(taken.ends_run && !verdicts.end_runs());
+        verdicts.put_back(taken);
+        assert!(verdicts.end_runs());
     }
 
     #[test]

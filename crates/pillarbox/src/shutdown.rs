@@ -91,7 +91,7 @@ impl Engine {
             let changed = self.changed.notified();
             let mut changed = std::pin::pin!(changed);
             changed.as_mut().enable();
-            if self.verdicts.unwritten() == 0 && self.counters.calls() == 0 {
+            if self.verdicts.unwritten() == 0 && self.calls.count() == 0 {
                 return;
             }
             self.wake_loop();

@@ -109,7 +109,6 @@ pub(crate) struct Counters {
     refused: AtomicU64,
     interrupted: AtomicU64,
     running: AtomicUsize,
-    calls: AtomicUsize,
     /// When the last line about a full hot queue was written.
     warned_at: AtomicU64,
 }
@@ -206,19 +205,6 @@ impl Counters {
 
     pub(crate) fn interrupted_count(&self) -> u64 {
         self.interrupted.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn call_began(&self) {
-        self.calls.fetch_add(1, Ordering::AcqRel);
-    }
-
-    pub(crate) fn call_ended(&self) {
-        self.calls.fetch_sub(1, Ordering::AcqRel);
-    }
-
-    /// Calls to the store that are under way.
-    pub(crate) fn calls(&self) -> usize {
-        self.calls.load(Ordering::Acquire)
     }
 }
 

@@ -135,7 +135,56 @@ async fn a_sequence_is_handled_by_one_at_a_time<B: Backend>() {
     assert_eq!((seen.overlaps, &seen.done[""]), (0, &(0..40).collect::<Vec<_>>()));
 }
 
+/// WRK-07: what waits behind a run is claimed as soon as the run is through, and not with the next poll.
+async fn a_backlog_of_one_key_is_drained_without_a_poll<B: Backend>() {
+    drained_without_a_poll::<B>(message, |builder| builder).await;
+}
+
+/// BUS-06: the same in a sequence, where all messages wait for each other.
+async fn a_backlog_in_sequence_is_drained_without_a_poll<B: Backend>() {
+    drained_without_a_poll::<B>(|_, number| Message::new("order", number.to_string()), RuntimeBuilder::in_sequence)
+        .await;
+}
+
+async fn drained_without_a_poll<B: Backend>(
+    message: fn(&str, u32) -> Message,
+    ordered: fn(RuntimeBuilder) -> RuntimeBuilder,
+) {
+    let (outbox, _folder) = outbox::<B>().await;
+    let mut ids = Vec::new();
+    for number in 0..20 {
+        ids.push(outbox.enqueue_now(message("k", number)).await.unwrap().message_id);
+    }
+    let (stage, mut director) = stage();
+    director.go(ids.len());
+    let runtime = ordered(on_stage(quiet(&outbox).claim_limit(3), "order", &stage)).start().await.unwrap();
+    for id in ids {
+        assert_eq!(director.began().await, id);
+    }
+    runtime.idle().await;
+    assert_eq!(director.most_at_once(), 1);
+}
+
+/// WRK-07, HOT-04: the same where the next message came while its key was busy.
+async fn what_came_while_its_key_was_busy_is_next<B: Backend>() {
+    let (outbox, _folder) = outbox::<B>().await;
+    let (stage, mut director) = stage();
+    let runtime = on_stage(quiet(&outbox), "order", &stage).start().await.unwrap();
+    let mut next = outbox.enqueue_now(message("k", 0)).await.unwrap().message_id;
+    for number in 1..20 {
+        assert_eq!(director.began().await, next);
+        next = outbox.enqueue_now(message("k", number)).await.unwrap().message_id;
+        director.go(1);
+    }
+    director.go(1);
+    runtime.idle().await;
+    assert_eq!((runtime.stats().done_count, director.most_at_once()), (20, 1));
+}
+
 on_every_backend! {
+    a_backlog_of_one_key_is_drained_without_a_poll
+    a_backlog_in_sequence_is_drained_without_a_poll
+    what_came_while_its_key_was_busy_is_next
     messages_of_a_key_are_handled_in_order
     a_sequence_is_handled_by_one_at_a_time
 }
