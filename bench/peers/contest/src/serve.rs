@@ -56,9 +56,7 @@ async fn answer<C: Contestant>(contestant: &C, line: &str) -> Result<Value> {
             let (writers, batch) = (number("writers").unwrap_or(1), number("batch").unwrap_or(1));
             work::enqueue(contestant, writers, batch, count()?).await
         }
-        "latency" => {
-            work::latency(contestant, rate()?, seconds()?, number("writers").unwrap_or(LATENCY_WRITERS)).await
-        }
+        "latency" => work::latency(contestant, rate()?, seconds()?, number("writers").unwrap_or(LATENCY_WRITERS)).await,
         "steady" => work::steady(contestant, rate()?, seconds()?, number("writers").unwrap_or(16)).await,
         unknown => Err(format!("unknown command: {unknown:?}").into()),
     }
