@@ -88,7 +88,7 @@ pub trait Writer: Send + 'static {
 }
 
 /// Running workers.
-pub trait Workers: Send + 'static {
+pub trait Workers: Send + Sync + 'static {
     /// How many of the messages that were handled since the start are settled in the database: gone or marked. Asked every
     /// few milliseconds once enough are handled, so it may ask the database, but not for long.
     fn settled(&self) -> impl Future<Output = Result<u64>> + Send;
