@@ -5,10 +5,14 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program that prints its result")]
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot go on should stop loudly")]
 
+mod document;
 mod fleet;
 mod inbox;
+mod machine;
 mod mysql;
 mod order;
+mod peers;
+mod plot;
 mod postgres;
 mod report;
 mod run;
@@ -21,10 +25,11 @@ use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
 
+use crate::peers::{Outputs, Workload};
 use crate::report::Report;
 
 /// Measures the stores, and the runtime on them.
-#[derive(Debug, Parser)]
+#[derive(Clone, Debug, Parser)]
 struct Arguments {
     /// What to measure.
     what: What,
@@ -34,18 +39,33 @@ struct Arguments {
     /// Alternating rounds; the median counts.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Messages in each measured run.
-    #[arg(long, default_value_t = 100_000)]
-    messages: usize,
+    /// Messages in each measured run: 100,000, among peers 200,000.
+    #[arg(long)]
+    messages: Option<usize>,
     /// Leaves out the long scenarios (a backlog of millions, dead rows, scheduled messages).
     #[arg(long)]
     quick: bool,
-    /// Only work whose name contains this, such as `exchange`.
+    /// Only work whose name contains this, such as `exchange`; among peers, only these contestants.
     #[arg(long, default_value = "")]
     only: String,
-    /// Also writes the figures here.
+    /// Also writes the figures here. Peers and growth keep what the file has of tasks that are not measured anew.
     #[arg(long)]
     json: Option<PathBuf>,
+    /// Peers: only these parts.
+    #[arg(long, value_delimiter = ',')]
+    workload: Vec<Workload>,
+    /// Peers: how long a steady state is watched; a minute, or 5 seconds when quick.
+    #[arg(long)]
+    seconds: Option<f64>,
+    /// Peers and growth: also draws the figures here, as SVG.
+    #[arg(long)]
+    plot: Option<PathBuf>,
+    /// Peers and growth: also writes the tables here, between the marks of a document.
+    #[arg(long)]
+    markdown: Option<PathBuf>,
+    /// Peers and growth: measures nothing, and takes the figures from here.
+    #[arg(long)]
+    from: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -60,6 +80,8 @@ enum What {
     Order,
     /// One busy store among many, and what idle ones cost.
     Fleet,
+    /// Pillarbox beside other libraries, each a program of its own.
+    Peers,
     /// The other process of a measurement across processes; started by it.
     #[value(hide = true)]
     Worker,
@@ -75,11 +97,13 @@ enum Db {
 #[tokio::main]
 async fn main() {
     let arguments = Arguments::parse();
-    let scale = run::Scale { rounds: arguments.rounds.max(1), messages: arguments.messages.max(1000) };
+    let messages = arguments.messages.unwrap_or(100_000).max(1000);
+    let scale = run::Scale { rounds: arguments.rounds.max(1), messages };
     let wanted = |db: Db| arguments.db.is_empty() || arguments.db.contains(&db);
     let mut report = Report::only(arguments.only.clone());
     match arguments.what {
         What::Worker => return runtime::work().await,
+        What::Peers => return with_peers(&arguments).await,
         What::Inbox => inbox::measure(scale, wanted, &mut report).await,
         What::Fleet => fleet::measure(scale, &mut report).await,
         What::Order => order::measure(scale, wanted, &mut report).await,
@@ -101,4 +125,16 @@ async fn main() {
         std::fs::write(&path, report.to_json()).unwrap();
         eprintln!("figures written to {}", path.display());
     }
+}
+
+async fn with_peers(arguments: &Arguments) {
+    let Arguments { json, plot, markdown, .. } = arguments.clone();
+    let outputs = Outputs { json, plot, markdown };
+    if let Some(from) = &arguments.from {
+        return peers::show(from, &outputs);
+    }
+    let Arguments { rounds, messages, seconds, quick, .. } = *arguments;
+    let scale = peers::Scale::new(rounds.max(1), messages, seconds, quick);
+    let only: Vec<String> = arguments.only.split(',').filter(|name| !name.is_empty()).map(Into::into).collect();
+    peers::measure(&only, &arguments.workload, &scale, &outputs).await;
 }

@@ -1,0 +1,148 @@
+//! What a contest found, as it is kept.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::machine::Machine;
+use crate::report::median;
+
+/// Everything of one contest.
+#[derive(Debug, Default, Deserialize, Serialize)]
+pub(crate) struct Results {
+    pub(crate) machine: Machine,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) disciplines: Vec<Discipline>,
+}
+
+/// Who took part, or why not.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub(crate) struct Entry {
+    pub(crate) name: String,
+    pub(crate) version: String,
+    pub(crate) language: String,
+    pub(crate) settings: String,
+    pub(crate) missing: Option<String>,
+}
+
+/// One figure per contestant and round.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Discipline {
+    /// What was done; disciplines with the same task are measured together.
+    pub(crate) task: String,
+    /// What was counted.
+    pub(crate) title: String,
+    pub(crate) unit: String,
+    pub(crate) is_less_better: bool,
+    pub(crate) command: String,
+    pub(crate) figures: Vec<Figure>,
+}
+
+/// The rounds of one contestant.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub(crate) struct Figure {
+    pub(crate) name: String,
+    /// By round; a round that failed has none.
+    pub(crate) rounds: Vec<Option<f64>>,
+    pub(crate) problem: Option<String>,
+}
+
+/// Median, least and greatest.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Summary {
+    pub(crate) median: f64,
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+}
+
+impl Summary {
+    pub(crate) fn of(values: &[f64]) -> Option<Self> {
+        let low = values.iter().copied().min_by(f64::total_cmp)?;
+        let high = values.iter().copied().max_by(f64::total_cmp)?;
+        Some(Self { median: median(values.iter().copied()), low, high })
+    }
+}
+
+impl Discipline {
+    pub(crate) fn summary(&self, name: &str) -> Option<Summary> {
+        let rounds: Vec<f64> = self.figure(name)?.rounds.iter().copied().flatten().collect();
+        Summary::of(&rounds)
+    }
+
+    /// One contestant over another, round by round: what both had in common, such as a slow minute, goes away.
+    pub(crate) fn ratio(&self, above: &str, below: &str) -> Option<Summary> {
+        let pairs = self.figure(above)?.rounds.iter().zip(&self.figure(below)?.rounds);
+        let ratios: Vec<f64> = pairs.filter_map(|(above, below)| Some((*above)? / (*below)?)).collect();
+        Summary::of(&ratios)
+    }
+
+    pub(crate) fn figure(&self, name: &str) -> Option<&Figure> {
+        self.figures.iter().find(|figure| figure.name == name)
+    }
+
+    /// The figure of a contestant, to be filled.
+    pub(crate) fn figure_of(&mut self, name: &str) -> &mut Figure {
+        let at = self.figures.iter().position(|figure| figure.name == name).unwrap_or_else(|| {
+            self.figures.push(Figure { name: name.into(), ..Figure::default() });
+            self.figures.len() - 1
+        });
+        &mut self.figures[at]
+    }
+}
+
+impl Results {
+    /// What a file has, or nothing.
+    pub(crate) fn read(path: &Path) -> Self {
+        let Ok(text) = std::fs::read_to_string(path) else {
+            return Self::default();
+        };
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    }
+
+    pub(crate) fn write(&self, path: &Path) {
+        std::fs::write(path, format!("{}\n", serde_json::to_string_pretty(self).unwrap())).unwrap();
+    }
+
+    /// Takes disciplines from a later run in place of the same ones: a contest may be run in parts, each whole in itself.
+    pub(crate) fn take(&mut self, later: Self) {
+        self.machine = later.machine;
+        for entry in later.entries {
+            match self.entries.iter_mut().find(|old| old.name == entry.name) {
+                Some(old) => *old = entry,
+                None => self.entries.push(entry),
+            }
+        }
+        for discipline in later.disciplines {
+            let same = |old: &&mut Discipline| old.task == discipline.task && old.title == discipline.title;
+            match self.disciplines.iter_mut().find(same) {
+                Some(old) => *old = discipline,
+                None => self.disciplines.push(discipline),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ratio_is_taken_round_by_round() {
+        let figure =
+            |name: &str, rounds: [Option<f64>; 3]| Figure { name: name.into(), rounds: rounds.into(), problem: None };
+        let discipline = Discipline {
+            task: "drain".into(),
+            title: "drain".into(),
+            unit: "messages/s".into(),
+            is_less_better: false,
+            command: String::new(),
+            figures: vec![
+                figure("we", [Some(20.0), Some(2.0), Some(40.0)]),
+                figure("they", [Some(10.0), Some(1.0), None]),
+            ],
+        };
+        assert_eq!(discipline.ratio("we", "they"), Some(Summary { median: 2.0, low: 2.0, high: 2.0 }));
+        assert_eq!(discipline.summary("they").map(|they| (they.low, they.high)), Some((1.0, 10.0)));
+        assert_eq!(discipline.ratio("we", "nobody"), None);
+    }
+}

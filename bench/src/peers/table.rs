@@ -1,0 +1,99 @@
+//! The tables and the plot of a contest.
+
+use std::fmt::Write as _;
+
+use super::results::{Discipline, Results, Summary};
+use crate::document::number;
+use crate::plot::{Bar, Panel, bars, page};
+
+/// Whom the others are compared with.
+const OURS: &str = "pillarbox";
+
+/// Everything as Markdown: who, where, and a table for each task.
+pub(crate) fn markdown(results: &Results) -> String {
+    let mut text = format!("{}\n\n", results.machine.sentence());
+    text += "| contestant | version | language | settings |\n|---|---|---|---|\n";
+    for entry in &results.entries {
+        let _ = match &entry.missing {
+            Some(reason) => writeln!(text, "| {} | missing | | {reason} |", entry.name),
+            None => {
+                writeln!(text, "| {} | {} | {} | {} |", entry.name, entry.version, entry.language, entry.settings)
+            }
+        };
+    }
+    for disciplines in tasks(results) {
+        let _ = write!(text, "\n{}", table(results, &disciplines));
+    }
+    text
+}
+
+/// Disciplines that were measured together, in the order in which they came.
+fn tasks(results: &Results) -> Vec<Vec<&Discipline>> {
+    let mut tasks: Vec<Vec<&Discipline>> = Vec::new();
+    for discipline in &results.disciplines {
+        match tasks.iter_mut().find(|task| task[0].task == discipline.task) {
+            Some(task) => task.push(discipline),
+            None => tasks.push(vec![discipline]),
+        }
+    }
+    tasks
+}
+
+fn table(results: &Results, disciplines: &[&Discipline]) -> String {
+    let rounds = disciplines[0].figures.iter().map(|figure| figure.rounds.len()).max().unwrap_or(0);
+    let mut text =
+        format!("**{}**: `{}`, {rounds} rounds\n\n| contestant |", disciplines[0].task, disciplines[0].command);
+    for discipline in disciplines {
+        let _ = write!(text, " {}, {} | {OURS} ÷ it |", discipline.title, discipline.unit);
+    }
+    let _ = writeln!(text, "\n|---|{}", "---|---|".repeat(disciplines.len()));
+    for entry in &results.entries {
+        let _ = write!(text, "| {} |", entry.name);
+        for discipline in disciplines {
+            let _ = match discipline.summary(&entry.name) {
+                Some(summary) => {
+                    let ratio = discipline.ratio(OURS, &entry.name).filter(|_| entry.name != OURS);
+                    write!(text, " {} | {} |", shown(summary), ratio.map_or_else(String::new, shown))
+                }
+                None => write!(text, " {} | |", problem(entry.missing.as_ref(), discipline, &entry.name)),
+            };
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn problem(missing: Option<&String>, discipline: &Discipline, name: &str) -> String {
+    if missing.is_some() {
+        return "missing".into();
+    }
+    let figure = discipline.figure(name).and_then(|figure| figure.problem.as_ref());
+    figure.map_or_else(|| "not measured".into(), |problem| format!("– ({problem})"))
+}
+
+fn shown(Summary { median, low, high }: Summary) -> String {
+    format!("{} ({}–{})", number(median), number(low), number(high))
+}
+
+/// A panel of bars for each discipline, the best above.
+pub(crate) fn plot(results: &Results) -> String {
+    let panels: Vec<Panel> = results.disciplines.iter().filter_map(|discipline| panel(results, discipline)).collect();
+    page(&panels)
+}
+
+fn panel(results: &Results, discipline: &Discipline) -> Option<Panel> {
+    let bar = |name: &String| {
+        let value = discipline.summary(name)?.median;
+        Some(Bar { name: name.clone(), value, is_marked: name.starts_with(OURS) })
+    };
+    let mut all: Vec<Bar> = results.entries.iter().filter_map(|entry| bar(&entry.name)).collect();
+    all.sort_by(|a, b| b.value.total_cmp(&a.value));
+    if discipline.is_less_better {
+        all.reverse();
+    }
+    let direction = if discipline.is_less_better { "less is better" } else { "more is better" };
+    let is_rate = discipline.title == "rate";
+    let title = if is_rate { discipline.task.clone() } else { format!("{}: {}", discipline.task, discipline.title) };
+    let unit = format!("{}, {direction}", discipline.unit);
+    (!all.is_empty()).then(|| bars(&title, &unit, &all, discipline.unit == "µs"))
+}
