@@ -1,9 +1,12 @@
 //! Tables in a document: written by this program between two marks, never by hand.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 /// Replaces what stands between `<!-- name -->` and `<!-- end of name -->`. A file without the marks gets the text alone.
-pub(crate) fn write(path: &Path, name: &str, text: &str) {
+fn write(path: &Path, name: &str, text: &str) {
     let (begin, end) = (format!("<!-- {name} -->"), format!("<!-- end of {name} -->"));
     let old = std::fs::read_to_string(path).unwrap_or_default();
     let new = match (old.find(&begin), old.find(&end)) {
@@ -14,6 +17,60 @@ pub(crate) fn write(path: &Path, name: &str, text: &str) {
     };
     std::fs::write(path, new).unwrap();
     eprintln!("tables written to {}", path.display());
+}
+
+/// What a file has, or nothing.
+pub(crate) fn read_json<T: DeserializeOwned + Default>(path: &Path) -> T {
+    let Ok(text) = std::fs::read_to_string(path) else {
+        return T::default();
+    };
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+pub(crate) fn write_json(path: &Path, value: &impl Serialize) {
+    std::fs::write(path, format!("{}\n", serde_json::to_string_pretty(value).unwrap())).unwrap();
+}
+
+/// How this program was called, without where it writes to: for the reader of a table.
+pub(crate) fn command() -> String {
+    let is_output = |word: &str| ["--json", "--plot", "--markdown"].iter().any(|output| word.starts_with(output));
+    let mut words = vec!["cargo xtask bench".to_owned()];
+    let mut arguments = std::env::args().skip(1);
+    while let Some(word) = arguments.next() {
+        if !is_output(&word) {
+            words.push(word);
+        } else if !word.contains('=') {
+            arguments.next();
+        }
+    }
+    words.join(" ")
+}
+
+/// Where figures go, besides the terminal.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outputs {
+    pub(crate) json: Option<PathBuf>,
+    pub(crate) plot: Option<PathBuf>,
+    pub(crate) markdown: Option<PathBuf>,
+}
+
+impl Outputs {
+    /// Writes all that are wanted; the tables between the marks of that name.
+    pub(crate) fn write(&self, name: &str, value: &impl Serialize, tables: &str, plot: &str) {
+        if let Some(path) = &self.json {
+            write_json(path, value);
+        }
+        if let Some(path) = &self.plot {
+            std::fs::write(path, plot).unwrap();
+        }
+        if let Some(path) = &self.markdown {
+            // A plot that lies beside the document is shown in it.
+            let beside = self.plot.as_ref().filter(|plot| plot.parent() == path.parent());
+            let file = beside.and_then(|plot| plot.file_name()).map(|file| file.to_string_lossy());
+            let picture = file.map_or_else(String::new, |file| format!("![{name}]({file})\n\n"));
+            write(path, name, &format!("{picture}{tables}"));
+        }
+    }
 }
 
 /// A number as people read it: with commas, and no more digits than it deserves.

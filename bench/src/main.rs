@@ -7,6 +7,7 @@
 
 mod document;
 mod fleet;
+mod growth;
 mod inbox;
 mod machine;
 mod mysql;
@@ -25,7 +26,8 @@ use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
 
-use crate::peers::{Outputs, Workload};
+use crate::document::Outputs;
+use crate::peers::Workload;
 use crate::report::Report;
 
 /// Measures the stores, and the runtime on them.
@@ -57,6 +59,9 @@ struct Arguments {
     /// Peers: how long a steady state is watched; a minute, or 5 seconds when quick.
     #[arg(long)]
     seconds: Option<f64>,
+    /// Growth: the sizes of backlogs.
+    #[arg(long, value_delimiter = ',', default_values_t = [10_000, 100_000, 1_000_000, 10_000_000])]
+    sizes: Vec<usize>,
     /// Peers and growth: also draws the figures here, as SVG.
     #[arg(long)]
     plot: Option<PathBuf>,
@@ -82,9 +87,14 @@ enum What {
     Fleet,
     /// Pillarbox beside other libraries, each a program of its own.
     Peers,
+    /// A drain by backlog and by worker processes, memory by backlog and payload.
+    Growth,
     /// The other process of a measurement across processes; started by it.
     #[value(hide = true)]
     Worker,
+    /// A worker process of growth; started by it.
+    #[value(hide = true)]
+    GrowthWorker,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -92,6 +102,16 @@ enum Db {
     Sqlite,
     Postgres,
     Mysql,
+}
+
+impl Db {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Sqlite => "SQLite",
+            Self::Postgres => "PostgreSQL",
+            Self::Mysql => "MariaDB",
+        }
+    }
 }
 
 #[tokio::main]
@@ -103,7 +123,9 @@ async fn main() {
     let mut report = Report::only(arguments.only.clone());
     match arguments.what {
         What::Worker => return runtime::work().await,
+        What::GrowthWorker => return growth::work().await,
         What::Peers => return with_peers(&arguments).await,
+        What::Growth => return growing(&arguments, scale).await,
         What::Inbox => inbox::measure(scale, wanted, &mut report).await,
         What::Fleet => fleet::measure(scale, &mut report).await,
         What::Order => order::measure(scale, wanted, &mut report).await,
@@ -127,9 +149,24 @@ async fn main() {
     }
 }
 
-async fn with_peers(arguments: &Arguments) {
+fn outputs(arguments: &Arguments) -> Outputs {
     let Arguments { json, plot, markdown, .. } = arguments.clone();
-    let outputs = Outputs { json, plot, markdown };
+    Outputs { json, plot, markdown }
+}
+
+async fn growing(arguments: &Arguments, scale: run::Scale) {
+    let outputs = outputs(arguments);
+    if let Some(from) = &arguments.from {
+        return growth::show(from, &outputs);
+    }
+    let all = [Db::Postgres, Db::Mysql, Db::Sqlite];
+    let databases = all.into_iter().filter(|db| arguments.db.is_empty() || arguments.db.contains(db)).collect();
+    let Arguments { sizes, only, .. } = arguments.clone();
+    growth::measure(&growth::Wanted { scale, sizes, only, databases }, &outputs).await;
+}
+
+async fn with_peers(arguments: &Arguments) {
+    let outputs = outputs(arguments);
     if let Some(from) = &arguments.from {
         return peers::show(from, &outputs);
     }

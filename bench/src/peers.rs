@@ -9,8 +9,6 @@ mod steady;
 mod table;
 mod task;
 
-use std::path::PathBuf;
-
 use clap::ValueEnum as _;
 use serde_json::json;
 
@@ -19,8 +17,9 @@ use self::install::{Installed, Start};
 use self::results::{Discipline, Entry, Results};
 use self::server::Server;
 use self::task::{Memory, Task, Turn};
+use crate::document::{self, Outputs};
 use crate::machine::Machine;
-use crate::{document, postgres};
+use crate::postgres;
 
 pub(crate) use self::task::Workload;
 
@@ -51,14 +50,6 @@ impl Scale {
     }
 }
 
-/// What is done with the results.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Outputs {
-    pub(crate) json: Option<PathBuf>,
-    pub(crate) plot: Option<PathBuf>,
-    pub(crate) markdown: Option<PathBuf>,
-}
-
 /// A contestant that can be started, and its database.
 struct Ready {
     name: String,
@@ -75,7 +66,7 @@ pub(crate) async fn measure(only: &[String], workloads: &[Workload], scale: &Sca
     let mut results = outputs.json.as_deref().map(Results::read).unwrap_or_default();
     let (ready, entries) = introduced(installed, &server).await;
     results.take(Results { machine: machine.clone(), entries, disciplines: Vec::new() });
-    let command = command();
+    let command = document::command();
     let all = if workloads.is_empty() { Workload::value_variants() } else { workloads };
     for task in all.iter().flat_map(|workload| workload.tasks()) {
         let disciplines = contest(task, &ready, &server, scale, &command).await;
@@ -96,15 +87,7 @@ pub(crate) fn show(from: &std::path::Path, outputs: &Outputs) {
 }
 
 fn write(results: &Results, outputs: &Outputs) {
-    if let Some(path) = &outputs.json {
-        results.write(path);
-    }
-    if let Some(path) = &outputs.plot {
-        std::fs::write(path, table::plot(results)).unwrap();
-    }
-    if let Some(path) = &outputs.markdown {
-        document::write(path, "peers", &table::markdown(results));
-    }
+    outputs.write("peers", results, &table::markdown(results), &table::plot(results));
 }
 
 /// Asks everybody who they are. Who does not answer is missing.
@@ -214,19 +197,4 @@ fn note(disciplines: &mut [Discipline], name: &str, round: usize, measured: Resu
             Err(problem) => figure.problem = Some(problem.clone()),
         }
     }
-}
-
-/// How this program was called, for the reader of a table.
-fn command() -> String {
-    let is_output = |word: &str| ["--json", "--plot", "--markdown"].iter().any(|output| word.starts_with(output));
-    let mut words = vec!["cargo xtask bench".to_owned()];
-    let mut arguments = std::env::args().skip(1);
-    while let Some(word) = arguments.next() {
-        if !is_output(&word) {
-            words.push(word);
-        } else if !word.contains('=') {
-            arguments.next();
-        }
-    }
-    words.join(" ")
 }

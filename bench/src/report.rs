@@ -4,6 +4,30 @@ use std::fmt;
 
 use serde_json::json;
 
+use crate::document::number;
+
+/// Median, least and greatest.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Summary {
+    pub(crate) median: f64,
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+}
+
+impl Summary {
+    pub(crate) fn of(values: &[f64]) -> Option<Self> {
+        let low = values.iter().copied().min_by(f64::total_cmp)?;
+        let high = values.iter().copied().max_by(f64::total_cmp)?;
+        Some(Self { median: median(values.iter().copied()), low, high })
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}–{})", number(self.median), number(self.low), number(self.high))
+    }
+}
+
 /// Two contenders in alternating rounds.
 #[derive(Debug)]
 pub(crate) struct Figure {
@@ -202,7 +226,7 @@ impl fmt::Display for Report {
     }
 }
 
-pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
+fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)

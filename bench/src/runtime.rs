@@ -13,7 +13,7 @@ use crate::report::Report;
 use crate::run::Scale;
 use crate::{Db, mysql, postgres, sqlite};
 
-pub(crate) use across::work;
+pub(crate) use across::{nanos, work};
 
 pub(crate) async fn measure(scale: Scale, wanted: impl Fn(Db) -> bool, report: &mut Report) {
     if wanted(Db::Postgres) {

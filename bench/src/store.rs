@@ -43,9 +43,7 @@ impl<B: Backend> Subject for Through<B> {
     }
 
     async fn fill(&self, count: usize) {
-        for batch in batches(count) {
-            self.0.store().enqueue(Enqueue::pending(&batch)).await.unwrap();
-        }
+        fill(self.0.store(), count).await;
     }
 
     async fn enqueue_single(&self, count: usize) {
@@ -78,21 +76,33 @@ impl<B: Backend> Subject for Through<B> {
     }
 
     async fn drain_by_exchange(&self, count: usize) -> usize {
-        let owner = OwnerToken::new();
-        let mut done = 0;
-        let mut settlements = Vec::new();
-        loop {
-            if done >= count {
-                self.0.store().settle(owner, &settlements).await.unwrap();
-                return done;
-            }
-            let exchanged = self.0.store().exchange(&settlements, claim(owner)).await.unwrap();
-            if exchanged.claimed.is_empty() {
-                return done;
-            }
-            done += exchanged.claimed.len();
-            settlements = exchanged.claimed.iter().map(|claimed| Settlement::ack(claimed.held)).collect();
+        by_exchange(self.0.store(), count).await
+    }
+}
+
+/// Puts messages there, as fast as possible.
+pub(crate) async fn fill<S: OutboxStore + ?Sized>(store: &S, count: usize) {
+    for batch in batches(count) {
+        store.enqueue(Enqueue::pending(&batch)).await.unwrap();
+    }
+}
+
+/// Settles one batch and claims the next in one round trip, until `count` are done or none is left; answers how many.
+pub(crate) async fn by_exchange<S: OutboxStore + ?Sized>(store: &S, count: usize) -> usize {
+    let owner = OwnerToken::new();
+    let mut done = 0;
+    let mut settlements = Vec::new();
+    loop {
+        if done >= count {
+            store.settle(owner, &settlements).await.unwrap();
+            return done;
         }
+        let exchanged = store.exchange(&settlements, claim(owner)).await.unwrap();
+        if exchanged.claimed.is_empty() {
+            return done;
+        }
+        done += exchanged.claimed.len();
+        settlements = exchanged.claimed.iter().map(|claimed| Settlement::ack(claimed.held)).collect();
     }
 }
 

@@ -75,6 +75,11 @@ pub(crate) fn ensure() -> Outcome<Vec<Variable>> {
     wanted.into_iter().map(Language::ensure).collect()
 }
 
+/// The languages themselves, for programs that bring the list of their packages along.
+pub(crate) fn ensure_programs() -> Outcome<()> {
+    packages::ensure(&LANGUAGES.iter().flat_map(|language| language.packages).collect::<Vec<_>>())
+}
+
 impl Language {
     fn ensure(&self) -> Outcome<Variable> {
         let lists = self.read_lists()?;

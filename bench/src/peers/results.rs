@@ -4,8 +4,9 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::document;
 use crate::machine::Machine;
-use crate::report::median;
+use crate::report::Summary;
 
 /// Everything of one contest.
 #[derive(Debug, Default, Deserialize, Serialize)]
@@ -47,22 +48,6 @@ pub(crate) struct Figure {
     pub(crate) problem: Option<String>,
 }
 
-/// Median, least and greatest.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Summary {
-    pub(crate) median: f64,
-    pub(crate) low: f64,
-    pub(crate) high: f64,
-}
-
-impl Summary {
-    pub(crate) fn of(values: &[f64]) -> Option<Self> {
-        let low = values.iter().copied().min_by(f64::total_cmp)?;
-        let high = values.iter().copied().max_by(f64::total_cmp)?;
-        Some(Self { median: median(values.iter().copied()), low, high })
-    }
-}
-
 impl Discipline {
     pub(crate) fn summary(&self, name: &str) -> Option<Summary> {
         let rounds: Vec<f64> = self.figure(name)?.rounds.iter().copied().flatten().collect();
@@ -93,14 +78,7 @@ impl Discipline {
 impl Results {
     /// What a file has, or nothing.
     pub(crate) fn read(path: &Path) -> Self {
-        let Ok(text) = std::fs::read_to_string(path) else {
-            return Self::default();
-        };
-        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-    }
-
-    pub(crate) fn write(&self, path: &Path) {
-        std::fs::write(path, format!("{}\n", serde_json::to_string_pretty(self).unwrap())).unwrap();
+        document::read_json(path)
     }
 
     /// Takes disciplines from a later run in place of the same ones: a contest may be run in parts, each whole in itself.

@@ -2,8 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::results::{Discipline, Results, Summary};
-use crate::document::number;
+use super::results::{Discipline, Results};
 use crate::plot::{Bar, Panel, bars, page};
 
 /// Whom the others are compared with.
@@ -53,7 +52,7 @@ fn table(results: &Results, disciplines: &[&Discipline]) -> String {
             let _ = match discipline.summary(&entry.name) {
                 Some(summary) => {
                     let ratio = discipline.ratio(OURS, &entry.name).filter(|_| entry.name != OURS);
-                    write!(text, " {} | {} |", shown(summary), ratio.map_or_else(String::new, shown))
+                    write!(text, " {summary} | {} |", ratio.map_or_else(String::new, |ratio| ratio.to_string()))
                 }
                 None => write!(text, " {} | |", problem(entry.missing.as_ref(), discipline, &entry.name)),
             };
@@ -69,10 +68,6 @@ fn problem(missing: Option<&String>, discipline: &Discipline, name: &str) -> Str
     }
     let figure = discipline.figure(name).and_then(|figure| figure.problem.as_ref());
     figure.map_or_else(|| "not measured".into(), |problem| format!("– ({problem})"))
-}
-
-fn shown(Summary { median, low, high }: Summary) -> String {
-    format!("{} ({}–{})", number(median), number(low), number(high))
 }
 
 /// A panel of bars for each discipline, the best above.

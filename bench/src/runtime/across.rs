@@ -106,6 +106,6 @@ pub(crate) async fn work() {
 }
 
 /// The clock that all processes of one machine share.
-fn nanos() -> i64 {
+pub(crate) fn nanos() -> i64 {
     i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos()).unwrap()
 }
