@@ -52,7 +52,9 @@ fn table(results: &Results, disciplines: &[&Discipline]) -> String {
             let _ = match discipline.summary(&entry.name) {
                 Some(summary) => {
                     let ratio = discipline.ratio(OURS, &entry.name).filter(|_| entry.name != OURS);
-                    write!(text, " {summary} | {} |", ratio.map_or_else(String::new, |ratio| ratio.to_string()))
+                    let failed = failed_rounds(discipline, &entry.name);
+                    let ratio = ratio.map_or_else(String::new, |ratio| ratio.to_string());
+                    write!(text, " {summary}{failed} | {ratio} |")
                 }
                 None => write!(text, " {} | |", problem(entry.missing.as_ref(), discipline, &entry.name)),
             };
@@ -60,6 +62,13 @@ fn table(results: &Results, disciplines: &[&Discipline]) -> String {
         text.push('\n');
     }
     text
+}
+
+/// Says so when some rounds of a contestant failed, and why.
+fn failed_rounds(discipline: &Discipline, name: &str) -> String {
+    let figure = discipline.figure(name);
+    let problem = figure.and_then(|figure| figure.problem.as_ref());
+    problem.map_or_else(String::new, |problem| format!("; not in every round ({problem})"))
 }
 
 fn problem(missing: Option<&String>, discipline: &Discipline, name: &str) -> String {

@@ -96,13 +96,19 @@ pub(crate) async fn latency<C: Contestant>(contestant: &C, rate: f64, time: f64,
             });
         }
         let commits = all(tasks).await?.concat();
-        let count = u64::try_from(commits.len())?;
-        if !progress.reach(count, LINGER).await {
-            return Err(format!("{} of {count} were handled", progress.handled()).into());
-        }
+        let last = Instant::now();
         let mut delays = Delays::default();
-        for (number, committed) in commits.into_iter().filter(|(number, _)| *number >= warm_up) {
-            delays.add(progress.begun(number).ok_or("a message was handled that nobody wrote")? - committed);
+        for (number, committed) in commits {
+            let begun = loop {
+                match progress.begun(number) {
+                    Some(begun) => break begun,
+                    None if last.elapsed() > LINGER => return Err("not every message was handled".into()),
+                    None => tokio::time::sleep(Duration::from_millis(2)).await,
+                }
+            };
+            if number >= warm_up {
+                delays.add(begun - committed);
+            }
         }
         Ok(delays.answer())
     }
