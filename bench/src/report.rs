@@ -24,7 +24,9 @@ impl Summary {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({}–{})", number(self.median), number(self.low), number(self.high))
+        f.write_str(&number(self.median))?;
+        // One round has no spread.
+        if self.low < self.high { write!(f, " ({}–{})", number(self.low), number(self.high)) } else { Ok(()) }
     }
 }
 

@@ -5,8 +5,12 @@ use std::process::Command;
 
 fn main() {
     let cargo = std::env::var_os("CARGO").expect("cargo runs this");
-    let metadata =
-        Command::new(cargo).args(["metadata", "--format-version", "1", "--offline"]).output().expect("cargo");
+    let target = std::env::var("TARGET").expect("cargo sets it");
+    let mut metadata = Command::new(cargo);
+    // Of this platform: packages of others are not there.
+    metadata.args(["metadata", "--format-version", "1", "--offline", "--filter-platform", &target]);
+    let metadata = metadata.output().expect("cargo");
+    assert!(metadata.status.success(), "{}", String::from_utf8_lossy(&metadata.stderr));
     let metadata: serde_json::Value = serde_json::from_slice(&metadata.stdout).expect("metadata");
     let packages = metadata["packages"].as_array().expect("packages");
     let obix = packages.iter().find(|package| package["name"] == "obix").expect("obix");

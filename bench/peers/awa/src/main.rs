@@ -46,8 +46,16 @@ impl Contestant for Awa {
     async fn prepare(&self) -> Result<()> {
         self.pool.execute("DROP SCHEMA IF EXISTS awa CASCADE; DROP TABLE IF EXISTS business").await?;
         self.pool.execute(BUSINESS_TABLE).await?;
-        awa::migrations::run(&self.pool).await?;
-        Ok(self.storage.install(&self.pool).await?)
+        let (pool, storage) = (self.pool.clone(), Arc::clone(&self.storage));
+        let handle = tokio::runtime::Handle::current();
+        // Its migrations cannot move between threads.
+        let migrated = tokio::task::spawn_blocking(move || {
+            handle.block_on(async move {
+                awa::migrations::run(&pool).await?;
+                storage.install(&pool).await
+            })
+        });
+        Ok(migrated.await??)
     }
 
     async fn clear(&self) -> Result<()> {
