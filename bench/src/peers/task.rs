@@ -183,8 +183,9 @@ impl Turn<'_> {
                 count
             }
             None => {
-                self.fill(WARM_UP).await?;
-                let rate = self.take(WARM_UP).await?;
+                let few = (self.scale.messages / 20).max(WARM_UP);
+                self.fill(few).await?;
+                let rate = self.take(few).await?;
                 self.fill(self.scale.backlog).await?;
                 *self.memory.count.insert(fitting(rate, self.scale.messages))
             }

@@ -15,7 +15,7 @@ use tokio::sync::Mutex;
 const BATCH: usize = 500;
 
 /// Sixteen writers, and the subscriber beside them.
-const CONNECTIONS: u32 = 32;
+const CONNECTIONS: u32 = 24;
 
 #[derive(Debug, Deserialize, Serialize)]
 struct Order {
