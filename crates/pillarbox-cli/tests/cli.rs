@@ -1,6 +1,8 @@
 //! The real binary, as a user meets it: what it prints, where, and how it exits.
 #![expect(clippy::unwrap_used, reason = "tests, and the helpers they share")]
 
+#[path = "cli/brokers.rs"]
+mod brokers;
 #[path = "cli/dead.rs"]
 mod dead;
 #[path = "cli/errors.rs"]

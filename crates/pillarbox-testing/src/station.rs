@@ -1,11 +1,11 @@
 //! What the transport suite needs of a broker, and what it sees there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use pillarbox_core::Transport;
+use pillarbox_core::{Message, Transport, wire};
 
 /// A broker of a test's own, and a transport to it.
 ///
@@ -35,6 +35,19 @@ pub trait Station: Send + Sync + Sized + 'static {
 
     /// Starts it again at the same address, with what it had stored; places are there again.
     fn revive(&mut self) -> impl Future<Output = ()> + Send;
+}
+
+/// Waits until the place holds each of these messages, some perhaps more than once, and answers all it holds.
+pub async fn all_arrived<S: Station>(station: &S, destination: &str, messages: &[Message]) -> Vec<Arrived> {
+    let mut count = messages.len();
+    loop {
+        let arrived = station.arrived(destination, count).await;
+        count = arrived.len() + 1;
+        let ids: BTreeSet<_> = arrived.iter().filter_map(|arrived| arrived.header(wire::ID)).collect();
+        if messages.iter().all(|message| ids.contains(message.id().to_string().as_str())) {
+            return arrived;
+        }
+    }
 }
 
 /// What not every broker does.

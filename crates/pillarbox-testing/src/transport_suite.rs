@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use pillarbox_core::wire;
 use pillarbox_core::{Delivery, Message, Parcel, Transport, Undelivered};
 
-use crate::station::{Arrived, Station};
+use crate::station::{Arrived, Station, all_arrived};
 
 /// Deliveries that a behaviour repeats before it gives up on a broker that was started again.
 const TRIES_MAX: usize = 2_000;
@@ -168,7 +168,7 @@ pub async fn a_broker_that_is_away_is_unavailable<S: Station>() {
     for transport in [&used, &unused] {
         deliver_until_taken(&**transport, &destination, &messages).await;
     }
-    assert_eq!(transport_ids(&station, &destination, &messages).await.len(), 3);
+    all_arrived(&station, &destination, &messages).await;
 }
 
 /// H40, H41, H43: a broker that dies in the middle loses nothing that was acknowledged; copies have the same id.
@@ -205,7 +205,7 @@ pub async fn nothing_is_lost_when_the_broker_dies_in_the_middle<S: Station>() {
     is_back.send_replace(true);
     let messages = sending.await.expect("no delivery panics");
     if S::TRAITS.is_durable {
-        assert_eq!(transport_ids(&station, &destination, &messages).await.len(), messages.len());
+        all_arrived(&station, &destination, &messages).await;
     }
 }
 
@@ -246,20 +246,6 @@ pub(crate) async fn deliver_until_taken(transport: &dyn Transport, destination: 
         again.tick().await;
     }
     panic!("{} messages were never taken", left.len());
-}
-
-/// Which of these messages the broker has, once it has all of them.
-async fn transport_ids<S: Station>(station: &S, destination: &str, messages: &[Message]) -> BTreeSet<String> {
-    let wanted: BTreeSet<_> = messages.iter().map(|message| message.id().to_string()).collect();
-    let mut count = messages.len();
-    loop {
-        let arrived = station.arrived(destination, count).await;
-        count = arrived.len() + 1;
-        let ids: BTreeSet<_> = by_id(arrived).into_keys().filter(|id| wanted.contains(id)).collect();
-        if ids == wanted {
-            return ids;
-        }
-    }
 }
 
 fn by_id(arrived: Vec<Arrived>) -> BTreeMap<String, Arrived> {

@@ -11,7 +11,7 @@ use crate::packages::Package;
 pub(crate) struct Rabbitmq;
 
 /// Tests that kill a broker start one of their own by the same script.
-const SCRIPT: &str = include_str!("../../../crates/pillarbox-transports/tests/transports/rabbitmq/node.sh");
+const SCRIPT: &str = include_str!("../../../stations/src/rabbitmq/node.sh");
 
 /// Fails until the node has started completely.
 const VERSION: &str = "case rabbit:is_running() of true -> list_to_atom(rabbit_misc:version()) end.";

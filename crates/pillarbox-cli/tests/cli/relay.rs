@@ -7,14 +7,14 @@ use std::process::{Child, ChildStderr, ChildStdout};
 use super::*;
 
 /// A relay that runs, with its two streams; killed when it is dropped.
-struct Running {
-    child: Child,
+pub(super) struct Running {
+    pub(super) child: Child,
     lines: BufReader<ChildStdout>,
     words: BufReader<ChildStderr>,
 }
 
 impl Running {
-    fn start(arguments: &[&str]) -> Self {
+    pub(super) fn start(arguments: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pillarbox"));
         command.arg("relay").args(arguments).env_remove("DATABASE_URL").env_remove("PILLARBOX_CONFIG");
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -24,14 +24,14 @@ impl Running {
     }
 
     /// The next message that it delivered to standard output.
-    fn delivered(&mut self) -> Value {
+    pub(super) fn delivered(&mut self) -> Value {
         let mut line = String::new();
         self.lines.read_line(&mut line).unwrap();
         serde_json::from_str(&line).unwrap()
     }
 
     /// The next line that it says about itself; those of its log are passed over.
-    fn says(&mut self) -> String {
+    pub(super) fn says(&mut self) -> String {
         let mut lines = std::iter::repeat_with(|| {
             let mut line = String::new();
             assert_ne!(self.words.read_line(&mut line).unwrap(), 0, "it has ended");
@@ -40,9 +40,19 @@ impl Running {
         lines.find(|line| line.starts_with("relay: ")).unwrap()
     }
 
-    fn signal(&self, name: &str) {
+    pub(super) fn signal(&self, name: &str) {
         let sent = Command::new("kill").args([format!("-{name}"), self.child.id().to_string()]).status().unwrap();
         assert!(sent.success());
+    }
+
+    /// Asks it to end; what it says of it then.
+    pub(super) fn end(&mut self) -> String {
+        self.signal("TERM");
+        assert!(self.says().starts_with("relay: ending"));
+        let ended = self.says();
+        assert!(ended.starts_with("relay: ended"), "{ended}");
+        assert_eq!(self.child.wait().unwrap().code(), Some(0));
+        ended
     }
 }
 
@@ -53,7 +63,12 @@ impl Drop for Running {
     }
 }
 
-fn get(address: &str, path: &str) -> String {
+/// Where health and metrics are, by the first line of a relay.
+pub(super) fn address(said: &str) -> &str {
+    said.split("http://").nth(1).unwrap().split('/').next().unwrap()
+}
+
+pub(super) fn get(address: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nhost: relay\r\nconnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
@@ -86,17 +101,14 @@ async fn a_relay_delivers_until_it_is_told_to_end() {
     store.enqueue(Enqueue::pending(&[Message::new("order.paid", "two")])).await.unwrap();
     assert_eq!(relay.delivered()["topic"], "order.paid");
 
-    let address = first.split("http://").nth(1).unwrap().split('/').next().unwrap();
+    let address = address(&first);
     let metrics = get(address, "/metrics");
     assert!(metrics.contains("pillarbox_handled_total{"), "{metrics}");
     assert!(get(address, "/healthz").starts_with("HTTP/1.1 200"));
     let ready = get(address, "/readyz");
     assert!(ready.starts_with("HTTP/1.1 200") && ready.contains("\"store\":\"shop\""), "{ready}");
 
-    relay.signal("TERM");
-    assert!(relay.says().starts_with("relay: ending"));
-    assert!(relay.says().starts_with("relay: ended"));
-    assert!(relay.child.wait().unwrap().success());
+    relay.end();
     assert_eq!(store.overview().await.unwrap().total().done, 2);
 }
 

@@ -12,11 +12,10 @@ use pillarbox_core::{Delivery, Parcel, Transport, Undelivered};
 use pillarbox_testing::station::{Arrived, Station, Traits};
 use pillarbox_transports::Amqp;
 use pillarbox_transports::amqp::AmqpOptions;
+use stations::rabbitmq::{Node, OwnNode, SharedNode};
+use stations::{RabbitStation, silent};
 
 use crate::encryption::in_front_of;
-use crate::rabbitmq::RabbitStation;
-use crate::rabbitmq::node::{Node, OwnNode, SharedNode};
-use crate::server::silent;
 
 /// How the plugin calls a queue that is there.
 const QUEUE: &str = "/amq/queue/";

@@ -10,4 +10,3 @@ mod mqtt;
 mod nats;
 mod rabbitmq;
 mod redis;
-mod server;

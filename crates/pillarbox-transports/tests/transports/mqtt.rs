@@ -12,11 +12,10 @@ use pillarbox_transports::mqtt::{Mqtt, MqttOptions};
 use rumqttc::mqttbytes::QoS;
 use rumqttc::mqttbytes::v5::{Packet, Publish};
 use rumqttc::{AsyncClient, Event};
+use stations::Server;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
-
-use crate::server::Server;
 
 const SETTINGS: &str = "persistence true\nmax_queued_messages 100000\nlog_dest none\nuser root\n";
 

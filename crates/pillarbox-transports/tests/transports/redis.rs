@@ -1,146 +1,11 @@
 //! Redis Streams, with a server for each test.
 
-use std::collections::BTreeMap;
-use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
-
 use pillarbox_core::{Delivery, Intaken, Message, Parcel, Subscription, Transport, Undelivered};
-use pillarbox_testing::source::{SOURCE, Source};
-use pillarbox_testing::station::{Arrived, Station, Traits};
+use pillarbox_testing::source::Source;
+use pillarbox_testing::station::Station;
 use pillarbox_transports::Redis;
-use pillarbox_transports::redis::{RedisOptions, RedisSubscription, RedisSubscriptionOptions};
-use redis::aio::MultiplexedConnection;
-use redis::{RedisResult, cmd};
-
-use crate::server::Server;
-
-struct RedisStation {
-    server: Server,
-}
-
-fn command(port: u16, home: &Path) -> Vec<String> {
-    let (port, home) = (port.to_string(), home.display().to_string());
-    let line = ["redis-server", "--bind", "127.0.0.1", "--port", &port, "--dir", &home, "--save", ""];
-    let durable = ["--appendonly", "yes", "--appendfsync", "always"];
-    line.iter().chain(&durable).map(ToString::to_string).collect()
-}
-
-impl RedisStation {
-    fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.server.port())
-    }
-
-    fn redis(&self, options: RedisOptions) -> Redis {
-        Redis::with(&self.url(), options).unwrap()
-    }
-
-    /// A connection of the test's own, once the server has loaded what it had.
-    async fn connection(&self) -> MultiplexedConnection {
-        let mut again = tokio::time::interval(Duration::from_millis(10));
-        loop {
-            let client = redis::Client::open(self.url()).unwrap();
-            if let Ok(mut connection) = client.get_multiplexed_async_connection().await
-                && cmd("PING").exec_async(&mut connection).await.is_ok()
-            {
-                return connection;
-            }
-            again.tick().await;
-        }
-    }
-
-    async fn ask<T: redis::FromRedisValue>(&self, words: &str) -> RedisResult<T> {
-        let mut words = words.split(' ');
-        let mut command = cmd(words.next().unwrap());
-        for word in words {
-            command.arg(word);
-        }
-        command.query_async(&mut self.connection().await).await
-    }
-
-    fn subscription(&self, destination: &str) -> RedisSubscription {
-        let mut chosen = RedisSubscriptionOptions::new(destination, "group");
-        (chosen.idle, chosen.connection) = (Duration::from_secs(1), options());
-        RedisSubscription::new(SOURCE, &self.url(), chosen).unwrap()
-    }
-}
-
-fn options() -> RedisOptions {
-    RedisOptions { timeout: Duration::from_secs(2), ..RedisOptions::default() }
-}
-
-impl Station for RedisStation {
-    const TRAITS: Traits =
-        Traits { knows_ids: false, refuses_nowhere: false, refused_bytes: None, is_durable: true, is_mortal: true };
-
-    async fn open() -> Self {
-        Self { server: Server::start(command).await }
-    }
-
-    fn transport(&self) -> Arc<dyn Transport> {
-        Arc::new(self.redis(options()))
-    }
-
-    async fn place(&self, name: &str) -> String {
-        format!("suite:{name}")
-    }
-
-    fn nowhere(&self) -> String {
-        "nowhere".to_owned()
-    }
-
-    async fn arrived(&self, destination: &str, count: usize) -> Vec<Arrived> {
-        type Entry = (String, Vec<Vec<u8>>);
-        let mut again = tokio::time::interval(Duration::from_millis(10));
-        let entries = loop {
-            let entries: Vec<Entry> = self.ask(&format!("XRANGE {destination} - +")).await.unwrap();
-            if entries.len() >= count {
-                break entries;
-            }
-            again.tick().await;
-        };
-        let arrived = entries.into_iter().map(|(id, words)| {
-            let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-            assert_eq!(words[0], b"body");
-            let headers: BTreeMap<_, _> =
-                words[2..].chunks(2).map(|pair| (text(&pair[0]).to_lowercase(), text(&pair[1]))).collect();
-            Arrived {
-                body: words[1].clone().into(),
-                content_type: headers.get("content-type").cloned(),
-                headers,
-                broker_key: None,
-                broker_id: Some(id),
-            }
-        });
-        arrived.collect()
-    }
-
-    async fn kill(&mut self) {
-        self.server.kill();
-    }
-
-    async fn revive(&mut self) {
-        self.server.revive().await;
-    }
-}
-
-impl Source for RedisStation {
-    type Subscription = RedisSubscription;
-
-    fn subscribe(&self, destination: &str) -> RedisSubscription {
-        self.subscription(destination)
-    }
-
-    async fn left(&self, destination: &str) -> usize {
-        let groups: RedisResult<Vec<BTreeMap<String, redis::Value>>> =
-            self.ask(&format!("XINFO GROUPS {destination}")).await;
-        let number = |value: &redis::Value| redis::from_redis_value_ref::<usize>(value).unwrap();
-        match groups.unwrap_or_default().first() {
-            Some(group) => number(&group["pending"]) + number(&group["lag"]),
-            None => self.ask(&format!("XLEN {destination}")).await.unwrap(),
-        }
-    }
-}
+use pillarbox_transports::redis::RedisOptions;
+use stations::RedisStation;
 
 mod transport {
     pillarbox_testing::transport_suite!(super::RedisStation);
@@ -162,7 +27,7 @@ async fn what_is_no_stream_takes_nothing() {
     let station = RedisStation::open().await;
     station.ask::<()>("SET text 1").await.unwrap();
     station.ask::<String>("XADD there * a b").await.unwrap();
-    let redis = station.redis(RedisOptions { makes_streams: false, ..options() });
+    let redis = station.redis(RedisOptions { makes_streams: false, ..RedisStation::options() });
     let results = deliver(&redis, &["there", "text", "nowhere", "", "there"]).await;
     assert_eq!((&results[0], &results[4]), (&Ok(Delivery::Taken), &Ok(Delivery::Taken)));
     assert!(matches!(&results[1], Err(Undelivered::Refused { reason }) if reason.contains("WRONGTYPE")), "{results:?}");
@@ -175,7 +40,7 @@ async fn what_is_no_stream_takes_nothing() {
 #[tokio::test]
 async fn a_stream_stays_short() {
     let station = RedisStation::open().await;
-    let redis = station.redis(RedisOptions { stream_length_max: Some(100), ..options() });
+    let redis = station.redis(RedisOptions { stream_length_max: Some(100), ..RedisStation::options() });
     let results = deliver(&redis, &["short"; 2_000]).await;
     assert!(results.iter().all(|result| *result == Ok(Delivery::Taken)));
     let length: usize = station.ask("XLEN short").await.unwrap();
@@ -186,7 +51,7 @@ async fn a_stream_stays_short() {
 #[tokio::test]
 async fn a_server_that_takes_nothing_now_is_unavailable() {
     let station = RedisStation::open().await;
-    let redis = station.redis(options());
+    let redis = station.redis(RedisStation::options());
     let unavailable = |results: &[Result<Delivery, Undelivered>], word: &str| {
         let is = |result: &_| matches!(result, Err(Undelivered::Unavailable { reason }) if reason.contains(word));
         assert!(results.iter().all(is), "{results:?}");
@@ -197,17 +62,17 @@ async fn a_server_that_takes_nothing_now_is_unavailable() {
     station.ask::<()>("REPLICAOF 127.0.0.1 1").await.unwrap();
     unavailable(&deliver(&redis, &["a", "b"]).await, "READONLY");
     station.ask::<()>("REPLICAOF NO ONE").await.unwrap();
-    let two = station.redis(RedisOptions { replicas: 1, ..options() });
+    let two = station.redis(RedisOptions { replicas: 1, ..RedisStation::options() });
     unavailable(&deliver(&two, &["a"]).await, "replicas");
     assert_eq!(deliver(&redis, &["a", "b"]).await, [Ok(Delivery::Taken), Ok(Delivery::Taken)]);
     station.ask::<()>("ACL SETUSER some on >canary ~mine:* +@all").await.unwrap();
     let some = format!("redis://some:canary@127.0.0.1:{}", station.server.port());
-    let some = Redis::with(&some, options()).unwrap();
+    let some = Redis::with(&some, RedisStation::options()).unwrap();
     let results = deliver(&some, &["mine:1", "a", "mine:2"]).await;
     assert_eq!((&results[0], &results[2]), (&Ok(Delivery::Taken), &Ok(Delivery::Taken)), "{results:?}");
     unavailable(&results[1..2], "NOPERM");
     let wrong = format!("redis://some:canary2@127.0.0.1:{}", station.server.port());
-    let results = deliver(&Redis::with(&wrong, options()).unwrap(), &["mine:1"]).await;
+    let results = deliver(&Redis::with(&wrong, RedisStation::options()).unwrap(), &["mine:1"]).await;
     assert!(matches!(results[0], Err(Undelivered::Unavailable { .. })), "{results:?}");
     assert!(!format!("{results:?}").contains("canary"), "{results:?}");
 }
@@ -217,7 +82,8 @@ async fn a_server_that_takes_nothing_now_is_unavailable() {
 async fn a_message_that_is_not_taken_holds_back_its_key() {
     let station = RedisStation::open().await;
     station.ask::<()>("ACL SETUSER some on nopass ~mine:* +@all").await.unwrap();
-    let redis = Redis::with(&format!("redis://some:x@127.0.0.1:{}", station.server.port()), options()).unwrap();
+    let redis =
+        Redis::with(&format!("redis://some:x@127.0.0.1:{}", station.server.port()), RedisStation::options()).unwrap();
     let places = [("a", "mine:1"), ("a", "other"), ("a", "mine:1"), ("b", "mine:1")];
     let messages = places.map(|(key, _)| Message::new("t", "x").key(key));
     let parcels: Vec<_> = messages.iter().zip(places).map(|(message, (_, to))| Parcel::new(to, message)).collect();

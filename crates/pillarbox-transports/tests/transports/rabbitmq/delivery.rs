@@ -11,13 +11,12 @@ use pillarbox_core::{Delivery, Message, Parcel, Transport, Undelivered};
 use pillarbox_testing::station::Station;
 use pillarbox_transports::Rabbit;
 use pillarbox_transports::rabbitmq::RabbitOptions;
+use stations::rabbitmq::{Node, OwnNode, SharedNode, options};
+use stations::{RabbitStation, silent};
 use tracing::field::{Field, Visit};
 use tracing::span;
 
-use super::node::{Node, OwnNode, SharedNode};
-use super::{RabbitStation, options};
 use crate::encryption::in_front_of;
-use crate::server::silent;
 
 async fn open() -> RabbitStation<SharedNode> {
     RabbitStation::open().await

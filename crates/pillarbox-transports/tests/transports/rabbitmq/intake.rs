@@ -7,9 +7,8 @@ use pillarbox_core::{Delivered, Incoming, Intaken, Limits, Message, Parcel, Prob
 use pillarbox_testing::station::Station;
 use pillarbox_transports::RabbitSubscription;
 use pillarbox_transports::rabbitmq::{Declare, Nameless, RabbitTag};
-
-use super::RabbitStation;
-use super::node::SharedNode;
+use stations::RabbitStation;
+use stations::rabbitmq::SharedNode;
 
 async fn open() -> RabbitStation<SharedNode> {
     RabbitStation::open().await

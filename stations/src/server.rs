@@ -1,4 +1,4 @@
-//! A server of a test's own: on a free port of the loopback, in a directory of its own, gone with the test.
+//! A program that serves a port, for as long as a test or benchmark wants it.
 
 use std::ffi::OsStr;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -11,8 +11,9 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
-/// A program that serves a port.
-pub(crate) struct Server {
+/// A program that serves a port of the loopback, with a directory of its own. Killed when it is dropped.
+#[derive(Debug)]
+pub struct Server {
     port: u16,
     home: TempDir,
     /// From the port and the directory to the command line.
@@ -22,23 +23,25 @@ pub(crate) struct Server {
 
 impl Server {
     /// Starts a program and waits until its port answers. The command is `[program, arguments…]`.
-    pub(crate) async fn start(command: fn(u16, &Path) -> Vec<String>) -> Self {
+    pub async fn start(command: fn(u16, &Path) -> Vec<String>) -> Self {
         let home = tempfile::tempdir().expect("a directory can be made");
         let mut server = Self { port: free_port(), home, command, child: None };
         server.revive().await;
         server
     }
 
-    pub(crate) fn port(&self) -> u16 {
+    /// Where it is.
+    pub fn port(&self) -> u16 {
         self.port
     }
 
-    pub(crate) fn home(&self) -> &Path {
+    /// Its directory.
+    pub fn home(&self) -> &Path {
         self.home.path()
     }
 
     /// `kill -9`.
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
             let _ = child.wait();
@@ -46,16 +49,25 @@ impl Server {
     }
 
     /// Asks it to end, and waits until it has.
-    pub(crate) fn stop(&mut self) {
+    pub fn stop(&mut self) {
         if let Some(mut child) = self.child.take() {
-            let asked = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
-            assert!(asked.is_ok_and(|status| status.success()), "the server can be asked to end");
+            signal(&child, "TERM");
             child.wait().expect("the server ends");
         }
     }
 
+    /// Takes all time from it: connections stay open, and nothing is answered.
+    pub fn freeze(&self) {
+        signal(self.child.as_ref().expect("it runs"), "STOP");
+    }
+
+    /// Lets it go on.
+    pub fn thaw(&self) {
+        signal(self.child.as_ref().expect("it runs"), "CONT");
+    }
+
     /// Starts it on the port and the directory that it had.
-    pub(crate) async fn revive(&mut self) {
+    pub async fn revive(&mut self) {
         let words = (self.command)(self.port, self.home.path());
         self.child = Some(mortal(&words));
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
@@ -75,7 +87,7 @@ impl Drop for Server {
 }
 
 /// A port on which somebody takes one connection and says nothing; ends with what was said to it, when that is over.
-pub(crate) async fn silent() -> (u16, JoinHandle<Vec<u8>>) {
+pub async fn silent() -> (u16, JoinHandle<Vec<u8>>) {
     let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port is free");
     let port = listener.local_addr().expect("it has an address").port();
     let silent = tokio::spawn(async move {
@@ -87,6 +99,11 @@ pub(crate) async fn silent() -> (u16, JoinHandle<Vec<u8>>) {
     (port, silent)
 }
 
+fn signal(child: &Child, name: &str) {
+    let sent = Command::new("kill").args([format!("-{name}"), child.id().to_string()]).status();
+    assert!(sent.is_ok_and(|status| status.success()), "the server gets signal {name}");
+}
+
 /// A child that is killed when this process ends, however it ends.
 fn mortal(words: &[String]) -> Child {
     let mut command = Command::new("setpriv");
@@ -95,7 +112,8 @@ fn mortal(words: &[String]) -> Child {
     command.spawn().unwrap_or_else(|error| panic!("{} cannot be started: {error}", words[0]))
 }
 
-pub(crate) fn free_port() -> u16 {
+/// A port that was free a moment ago.
+pub fn free_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
     listener.local_addr().expect("it has an address").port()
 }

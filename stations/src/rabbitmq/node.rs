@@ -10,13 +10,17 @@ use crate::server::{Server, free_port};
 const SCRIPT: &str = include_str!("node.sh");
 
 /// A node that runs.
-pub(crate) trait Node: Send + Sync + Sized + 'static {
+pub trait Node: Send + Sync + Sized + 'static {
+    /// Whether a test may kill it.
     const IS_MORTAL: bool;
 
+    /// Starts it, or finds it.
     fn start() -> impl Future<Output = Self> + Send;
 
+    /// Where it is, as a transport takes it.
     fn url(&self) -> String;
 
+    /// The program. Panics for a node that others use, too.
     fn server(&mut self) -> &mut Server;
 
     /// The address without user and virtual host.
@@ -30,7 +34,8 @@ pub(crate) trait Node: Send + Sync + Sized + 'static {
 }
 
 /// The node of `cargo xtask services`, or of whoever tells where it is.
-pub(crate) struct SharedNode(String);
+#[derive(Debug)]
+pub struct SharedNode(String);
 
 impl Node for SharedNode {
     const IS_MORTAL: bool = false;
@@ -49,7 +54,8 @@ impl Node for SharedNode {
 }
 
 /// A node of a test's own.
-pub(crate) struct OwnNode(Server);
+#[derive(Debug)]
+pub struct OwnNode(Server);
 
 impl Node for OwnNode {
     const IS_MORTAL: bool = true;
@@ -74,7 +80,7 @@ impl Node for OwnNode {
 
 impl OwnNode {
     /// Runs `rabbitmqctl`.
-    pub(crate) fn control(&self, arguments: &[&str]) {
+    pub fn control(&self, arguments: &[&str]) {
         let mut control = Command::new("sh");
         control.args(["-c", SCRIPT, "node.sh", "control"]).arg(self.0.home()).args(arguments);
         let output = control.output().expect("sh can be started");
