@@ -11,6 +11,8 @@ mod errors;
 mod inbox;
 #[path = "cli/instances.rs"]
 mod instances;
+#[path = "cli/languages.rs"]
+mod languages;
 #[path = "cli/list.rs"]
 mod list;
 #[path = "cli/relay.rs"]
