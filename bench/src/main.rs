@@ -15,6 +15,7 @@ mod order;
 mod peers;
 mod plot;
 mod postgres;
+mod relay;
 mod report;
 mod run;
 mod runtime;
@@ -44,6 +45,9 @@ struct Arguments {
     /// Messages in each measured run: 100,000, among peers 200,000.
     #[arg(long)]
     messages: Option<usize>,
+    /// Messages that lie before the relay while its memory is watched.
+    #[arg(long, default_value_t = 1_000_000)]
+    backlog: usize,
     /// Leaves out the long scenarios (a backlog of millions, dead rows, scheduled messages).
     #[arg(long)]
     quick: bool,
@@ -89,6 +93,8 @@ enum What {
     Peers,
     /// A drain by backlog and by worker processes, memory by backlog and payload.
     Growth,
+    /// The relay as a process, beside the same transport that is fed from memory.
+    Relay,
     /// The other process of a measurement across processes; started by it.
     #[value(hide = true)]
     Worker,
@@ -128,6 +134,10 @@ async fn main() {
         What::Growth => return growing(&arguments, scale).await,
         What::Inbox => inbox::measure(scale, wanted, &mut report).await,
         What::Fleet => fleet::measure(scale, &mut report).await,
+        What::Relay => {
+            let backlog = Some(arguments.backlog).filter(|_| !arguments.quick);
+            relay::measure(scale, backlog, &mut report).await;
+        }
         What::Order => order::measure(scale, wanted, &mut report).await,
         What::Runtime => runtime::measure(scale, wanted, &mut report).await,
         What::Store => {

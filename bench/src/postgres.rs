@@ -203,8 +203,14 @@ impl Outbox {
     }
 
     /// Lets the server write down and vacuum what it was given, so that the drain is not measured together with that.
-    async fn settle_down(&self) {
+    pub(crate) async fn settle_down(&self) {
         execute(&self.pool, &format!("VACUUM ANALYZE {}.outbox; CHECKPOINT", self.schema)).await;
+    }
+
+    /// Whether any message waits or is held.
+    pub(crate) async fn has_messages(&self) -> bool {
+        let sql = format!("SELECT EXISTS (SELECT FROM {}.outbox)", self.schema);
+        sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&self.pool).await.unwrap()
     }
 
     async fn drop_schema(&self) {
@@ -460,7 +466,7 @@ impl Plain {
         AssertSqlSafe(sql.replace("{s}", self.schema))
     }
 
-    async fn settle_down(&self) {
+    pub(crate) async fn settle_down(&self) {
         execute(&self.pool, &format!("VACUUM ANALYZE {}.outbox; CHECKPOINT", self.schema)).await;
     }
 }

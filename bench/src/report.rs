@@ -128,12 +128,33 @@ impl fmt::Display for Rate {
     }
 }
 
+/// The most memory that a process has had.
+#[derive(Debug)]
+pub(crate) struct Peak {
+    database: String,
+    work: String,
+    bytes: u64,
+}
+
+impl Peak {
+    pub(crate) fn new(database: &str, work: &str, bytes: u64) -> Self {
+        Self { database: database.into(), work: work.into(), bytes }
+    }
+}
+
+impl fmt::Display for Peak {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "| {} | {} | {} |", self.database, self.work, self.bytes / 1_000_000)
+    }
+}
+
 /// All figures of one run.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     figures: Vec<Figure>,
     delays: Vec<Delays>,
     rates: Vec<Rate>,
+    peaks: Vec<Peak>,
     only: String,
 }
 
@@ -159,6 +180,11 @@ impl Report {
     pub(crate) fn add_rate(&mut self, rate: Rate) {
         eprintln!("{rate}");
         self.rates.push(rate);
+    }
+
+    pub(crate) fn add_peak(&mut self, peak: Peak) {
+        eprintln!("{peak}");
+        self.peaks.push(peak);
     }
 
     pub(crate) fn to_json(&self) -> String {
@@ -197,7 +223,14 @@ impl Report {
             .iter()
             .map(|rate| json!({ "database": rate.database, "work": rate.work, "per_second": rate.per_second }))
             .collect();
-        let all = json!({ "unit": "messages per second", "figures": figures, "delays": delays, "rates": rates });
+        let peaks: Vec<_> = self
+            .peaks
+            .iter()
+            .map(|peak| json!({ "database": peak.database, "work": peak.work, "bytes": peak.bytes }))
+            .collect();
+        let all = json!({
+            "unit": "messages per second", "figures": figures, "delays": delays, "rates": rates, "peaks": peaks,
+        });
         format!("{all:#}\n")
     }
 }
@@ -223,6 +256,12 @@ impl fmt::Display for Report {
         }
         for rate in &self.rates {
             writeln!(f, "{rate}")?;
+        }
+        if !self.peaks.is_empty() {
+            writeln!(f, "\n| database | work | MB |\n|---|---|---|")?;
+        }
+        for peak in &self.peaks {
+            writeln!(f, "{peak}")?;
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use clap::Args;
 
 use crate::failure::{Failure, Outcome};
 use crate::services::{Fleet, Home, Kind, Wanted};
-use crate::{languages, process, workspace};
+use crate::{brokers, languages, process, workspace};
 
 /// What the benchmark program accepts; `cargo xtask bench -- --help` lists it.
 #[derive(Args)]
@@ -14,9 +14,21 @@ pub(crate) struct Options {
     arguments: Vec<String>,
 }
 
+impl Options {
+    fn measures(&self, what: &str) -> bool {
+        self.arguments.first().is_some_and(|first| first == what)
+    }
+}
+
 pub(crate) fn run(options: &Options) -> Outcome<()> {
-    build()?;
-    let is_contest = options.arguments.first().is_some_and(|what| what == "peers");
+    build("pillarbox-bench")?;
+    let mut programs = Vec::new();
+    if options.measures("relay") {
+        build("pillarbox-cli")?;
+        // Found or installed here; started and ended by the benchmark itself.
+        programs = brokers::ensure()?;
+    }
+    let is_contest = options.measures("peers");
     if is_contest && let Err(missing) = languages::ensure_programs() {
         // Contestants that need them are named as missing; the others are measured.
         println!("bench: {missing}");
@@ -28,6 +40,7 @@ pub(crate) fn run(options: &Options) -> Outcome<()> {
     let fleet = Fleet::start(&wanted, Home::throwaway)?;
     let mut bench = workspace::cargo();
     bench.args(["run", "--quiet", "--release", "--package", "pillarbox-bench", "--"]).args(&options.arguments);
+    bench.envs(programs);
     for record in fleet.records() {
         println!("{record}");
         bench.env(record.kind.variable().replace("_TEST_", "_BENCH_"), &record.url);
@@ -36,9 +49,9 @@ pub(crate) fn run(options: &Options) -> Outcome<()> {
 }
 
 /// Before the servers start: a benchmark that does not compile should not start any.
-fn build() -> Outcome<()> {
+fn build(package: &str) -> Outcome<()> {
     let mut build = workspace::cargo();
-    build.args(["build", "--release", "--package", "pillarbox-bench"]);
+    build.args(["build", "--release", "--package", package]);
     finished(process::run(build)?)
 }
 
