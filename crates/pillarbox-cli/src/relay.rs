@@ -7,4 +7,4 @@ mod fleet;
 
 pub(crate) use config::{Config, StoreSection};
 pub(crate) use endpoint::Endpoint;
-pub(crate) use fleet::{Relay, table};
+pub(crate) use fleet::{Relay, table, transport};

@@ -47,7 +47,7 @@ pub(crate) struct Queue {
 pub(crate) struct Address {
     pub(crate) backend: Backend,
     url: String,
-    origin: &'static str,
+    origin: String,
 }
 
 impl StoreArgs {
@@ -59,8 +59,7 @@ impl StoreArgs {
                 _ => return Err(Failure::wrong_use("no database: give --url or set DATABASE_URL")),
             },
         };
-        let backend = Backend::of_url(&url).map_err(|error| Failure::wrong_use(format!("{origin}: {error}")))?;
-        Ok(Address { backend, url, origin })
+        Address::new(url, origin)
     }
 
     pub(crate) fn options(&self, schema: SchemaPolicy) -> Result<StoreOptions, Failure> {
@@ -135,6 +134,13 @@ impl Opened {
 }
 
 impl Address {
+    /// An address, and what to call it.
+    pub(crate) fn new(url: String, origin: impl Into<String>) -> Result<Self, Failure> {
+        let origin = origin.into();
+        let backend = Backend::of_url(&url).map_err(|error| Failure::wrong_use(format!("{origin}: {error}")))?;
+        Ok(Self { backend, url, origin })
+    }
+
     /// The address itself, to connect with and never to be shown.
     pub(crate) fn url(&self) -> &str {
         &self.url
@@ -211,8 +217,7 @@ mod tests {
     use super::*;
 
     fn url_of(url: &str, change: fn(Address) -> Address) -> String {
-        let backend = Backend::of_url(url).unwrap();
-        change(Address { backend, url: url.to_owned(), origin: "--url" }).url
+        change(Address::new(url.to_owned(), "--url").unwrap()).url
     }
 
     #[test]
@@ -246,8 +251,7 @@ mod tests {
             ("sqlite::memory:", ""),
         ];
         for (url, place) in table {
-            let backend = Backend::of_url(url).unwrap();
-            assert_eq!(Address { backend, url: url.to_owned(), origin: "--url" }.place(), place, "{url}");
+            assert_eq!(Address::new(url.to_owned(), "--url").unwrap().place(), place, "{url}");
         }
     }
 

@@ -5,6 +5,8 @@
 mod brokers;
 #[path = "cli/dead.rs"]
 mod dead;
+#[path = "cli/doctor.rs"]
+mod doctor;
 #[path = "cli/errors.rs"]
 mod errors;
 #[path = "cli/inbox.rs"]

@@ -3,6 +3,8 @@
 
 use std::time::{Duration, SystemTime};
 
+use crate::transport::Undelivered;
+
 /// Beyond this difference between two clocks something is wrong with one of them.
 pub const SKEW_MAX: Duration = Duration::from_secs(2);
 
@@ -81,6 +83,18 @@ impl Finding {
             what,
             "set both clocks by NTP; only times that a program names itself are off by that much",
         )
+    }
+
+    /// Whether a broker talks to us.
+    pub fn broker(probed: &Result<(), Undelivered>) -> Self {
+        match probed {
+            Ok(()) => Self::fine("broker", "answers"),
+            Err(away) => Self::critical(
+                "broker",
+                away.to_string(),
+                "start it, or correct the address, the user and the password; until then its messages wait",
+            ),
+        }
     }
 
     /// Connections in use, of as many as the server takes.
@@ -204,6 +218,7 @@ mod tests {
     #[test]
     fn every_finding_that_is_not_fine_says_what_to_do() {
         let bad = [
+            Finding::broker(&Err(Undelivered::unavailable("connection refused"))),
             Finding::connections(Some(81), Some(100)),
             Finding::privileges(&["UPDATE ON outbox".into()]),
             Finding::encryption(Some(false), "db.example", "ask for TLS"),
@@ -214,6 +229,7 @@ mod tests {
             assert!(finding.health >= Health::Warning && finding.fix.is_some(), "{finding:?}");
         }
         let good = [
+            Finding::broker(&Ok(())),
             Finding::connections(Some(80), Some(100)),
             Finding::privileges(&[]),
             Finding::encryption(Some(false), "127.0.0.1", ""),

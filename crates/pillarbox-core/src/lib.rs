@@ -97,6 +97,6 @@ pub use template::Template;
 pub use transaction::{
     CommitError, Coordinated, Isolation, ReceiveIn, Savepoint, StoreTransaction, Transactional, WorkTransaction,
 };
-pub use transport::{Delivery, DeliveryResult, Parcel, Transport, Undelivered};
+pub use transport::{Checkup, Delivery, DeliveryResult, Parcel, Transport, Undelivered};
 pub use wake::Wakeups;
 pub use wire::WireFormat;

@@ -84,6 +84,14 @@ impl Template {
         Ok(destination)
     }
 
+    /// What stands before the first field: how every destination begins.
+    pub fn head(&self) -> &str {
+        match self.pieces.first() {
+            Some(Piece::Literal(text)) => text,
+            _ => "",
+        }
+    }
+
     /// The destination of every message, where no field stands in it.
     pub fn constant(&self) -> Option<&str> {
         match self.pieces.as_slice() {

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+use crate::diagnosis::Finding;
 use crate::message::Message;
+use crate::template::Template;
 
 /// Messages that one [`Transport::deliver`] call takes at the most.
 pub const DELIVERY_BATCH_MAX: usize = 10_000;
@@ -33,8 +35,32 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
     /// Whether the broker can be reached and would talk to us, without sending a message.
     async fn probe(&self) -> Result<(), Undelivered>;
 
+    /// Looks at the broker, its settings, and whether it would take what is sent; changes nothing.
+    ///
+    /// A transport whose broker tells nothing about itself only says whether it can be reached.
+    async fn diagnose(&self, _checkup: &Checkup) -> Vec<Finding> {
+        vec![Finding::broker(&self.probe().await)]
+    }
+
     /// Ends connections in an orderly way. Whoever delivers afterwards connects again.
     async fn close(&self) {}
+}
+
+/// What a look at a broker is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Checkup {
+    /// Where messages will go.
+    pub destinations: Vec<Template>,
+    /// How long a message stays with whoever delivers it: if that one dies, the message comes again so much later.
+    pub lease: Duration,
+}
+
+impl Checkup {
+    /// A look at these destinations.
+    pub fn new(destinations: Vec<Template>, lease: Duration) -> Self {
+        Self { destinations, lease }
+    }
 }
 
 /// A message and where it goes.

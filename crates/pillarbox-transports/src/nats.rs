@@ -1,5 +1,6 @@
 //! NATS JetStream: a message is delivered when a stream has stored it, and known when the stream has its id already.
 
+mod diagnosis;
 mod server;
 mod subscription;
 
@@ -12,8 +13,9 @@ use async_nats::jetstream::{self, ErrorCode};
 use async_nats::{HeaderMap, HeaderName, HeaderValue};
 use async_trait::async_trait;
 use futures_util::{StreamExt, stream};
+use pillarbox_core::diagnosis::Finding;
 use pillarbox_core::wire::{self, Wire, line_safe};
-use pillarbox_core::{Delivery, DeliveryResult, Invalid, Message, Parcel, Transport, Undelivered};
+use pillarbox_core::{Checkup, Delivery, DeliveryResult, Invalid, Message, Parcel, Transport, Undelivered};
 use tokio::time::{Instant, timeout_at};
 
 pub use server::NatsOptions;
@@ -125,6 +127,14 @@ impl Transport for Nats {
         };
         self.shared.link.broken(&line).await;
         Err(Undelivered::unavailable(why))
+    }
+
+    async fn diagnose(&self, checkup: &Checkup) -> Vec<Finding> {
+        let mut findings = vec![Finding::broker(&self.probe().await)];
+        if let Ok(line) = self.line(self.deadline()).await {
+            findings.extend(diagnosis::streams(&line.connection.context, checkup).await);
+        }
+        findings
     }
 
     async fn close(&self) {

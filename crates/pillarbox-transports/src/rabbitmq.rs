@@ -1,5 +1,6 @@
 //! RabbitMQ, over AMQP 0.9.1: a message is delivered when the broker has confirmed it and did not return it.
 
+mod diagnosis;
 mod session;
 mod subscription;
 mod target;
@@ -14,7 +15,8 @@ use futures_util::future::join_all;
 use lapin::options::BasicPublishOptions;
 use lapin::protocol::{AMQPError, AMQPErrorKind, AMQPSoftError};
 use lapin::{Channel, Confirmation, ErrorKind};
-use pillarbox_core::{Delivery, DeliveryResult, Invalid, Parcel, Transport, Undelivered};
+use pillarbox_core::diagnosis::Finding;
+use pillarbox_core::{Checkup, Delivery, DeliveryResult, Invalid, Parcel, Transport, Undelivered};
 
 pub use subscription::{Declare, Nameless, RabbitSubscription, RabbitSubscriptionOptions, RabbitTag};
 
@@ -186,6 +188,16 @@ impl Transport for Rabbit {
             }
         });
         probed.await.unwrap_or_else(|_| Err(Undelivered::unavailable(format!("{broker}: no answer"))))
+    }
+
+    async fn diagnose(&self, checkup: &Checkup) -> Vec<Finding> {
+        let mut findings = vec![Finding::broker(&self.probe().await)];
+        let looked = tokio::time::timeout(self.shared.broker.timeout, async {
+            let line = self.line().await.ok()?;
+            Some(diagnosis::places(&line.connection, checkup).await)
+        });
+        findings.extend(looked.await.ok().flatten().unwrap_or_default());
+        findings
     }
 
     async fn close(&self) {

@@ -1,5 +1,6 @@
 //! Redis Streams: a message is delivered when its entry is in the stream.
 
+mod diagnosis;
 mod entry;
 mod server;
 mod subscription;
@@ -9,7 +10,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use pillarbox_core::{Delivery, DeliveryResult, Invalid, Parcel, Transport, Undelivered};
+use pillarbox_core::diagnosis::Finding;
+use pillarbox_core::{Checkup, Delivery, DeliveryResult, Invalid, Parcel, Transport, Undelivered};
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, Value, cmd};
 use tokio::time::{Instant, timeout_at};
@@ -214,6 +216,16 @@ impl Transport for Redis {
         };
         self.shared.link.broken(&line).await;
         Err(away)
+    }
+
+    async fn diagnose(&self, _checkup: &Checkup) -> Vec<Finding> {
+        let mut findings = vec![Finding::broker(&self.probe().await)];
+        let deadline = self.deadline();
+        if let Ok(mut line) = self.line(deadline).await {
+            let looked = timeout_at(deadline, diagnosis::settings(&mut line.connection)).await;
+            findings.extend(looked.unwrap_or_default());
+        }
+        findings
     }
 
     async fn close(&self) {

@@ -164,11 +164,11 @@ pub use tokio_util::sync::CancellationToken;
 
 pub use pillarbox_core::route::{RouteTable, Selector};
 pub use pillarbox_core::{
-    AfterDead, Assignment, AttemptEnd, BrokerError, Checkpoint, CommitError, ConsumeIn, Coordinated, Delivered,
-    Delivery, DeliveryResult, Discovery, DiscoveryError, EnqueueIn, ErrorKind, Fence, InboxStore, Incoming, Instance,
-    InstanceId, InstanceStore, Intaken, Invalid, Isolation, Limits, Message, MessageId, OutboxAdmin, OutboxStore,
-    Outcome, OwnerToken, Parcel, Partition, PartitionCount, Problem, ProgressStore, QueueDone, QueueWork, Receipt,
-    ReceptorResult, Recorded, RoutingKey, SchemaAdmin, Selection, Settled, StoreError, StoreId, StorePlace,
+    AfterDead, Assignment, AttemptEnd, BrokerError, Checkpoint, Checkup, CommitError, ConsumeIn, Coordinated,
+    Delivered, Delivery, DeliveryResult, Discovery, DiscoveryError, EnqueueIn, ErrorKind, Fence, InboxStore, Incoming,
+    Instance, InstanceId, InstanceStore, Intaken, Invalid, Isolation, Limits, Message, MessageId, OutboxAdmin,
+    OutboxStore, Outcome, OwnerToken, Parcel, Partition, PartitionCount, Problem, ProgressStore, QueueDone, QueueWork,
+    Receipt, ReceptorResult, Recorded, RoutingKey, SchemaAdmin, Selection, Settled, StoreError, StoreId, StorePlace,
     Subscription, Template, Transactional, Transport, TypeName, Undelivered, Verdict, WithInbox, WorkBatch, WorkDone,
     WorkId, decide,
 };

@@ -1,16 +1,21 @@
-//! `pillarbox doctor`: what is wrong around a store, and what to do about it.
+//! `pillarbox doctor`: what is wrong around a store or a whole relay, and what to do about it.
 
+mod relay;
+
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use pillarbox::diagnosis::{Finding, Health};
 use pillarbox::schema::{SchemaAdmin, SchemaPolicy, SchemaStatus};
+use pillarbox::store::StoreOptions;
 use pillarbox::{Backend, Store, StoreError};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::exit::{Exit, Failure};
 use crate::output::{Paint, escaped, json_line, say};
-use crate::store_args::StoreArgs;
+use crate::relay::Config;
+use crate::store_args::{Address, StoreArgs};
 
 /// A wake-up on a healthy connection takes milliseconds.
 const WAKEUP_PATIENCE: Duration = Duration::from_secs(3);
@@ -20,29 +25,49 @@ const WAKEUP_PATIENCE: Duration = Duration::from_secs(3);
 pub(crate) struct Options {
     #[command(flatten)]
     store: StoreArgs,
+    /// The file of a relay: its stores and its brokers are looked at instead.
+    #[arg(long, value_name = "FILE", conflicts_with = "url")]
+    config: Option<PathBuf>,
     /// Print one line of JSON.
     #[arg(long)]
     json: bool,
 }
 
+/// A store or a transport, and what was found there.
+struct Part {
+    kind: &'static str,
+    name: String,
+    findings: Vec<Finding>,
+}
+
 pub(crate) async fn run(options: Options) -> Result<Exit, Failure> {
-    let assume = options.store.options(SchemaPolicy::Assume)?;
-    let address = options.store.address()?.existing();
-    let store = address.connect(assume).await?;
+    let parts = match &options.config {
+        Some(path) => relay::parts(&Config::read(path).map_err(Failure::wrong_use)?).await?,
+        None => {
+            let assume = options.store.options(SchemaPolicy::Assume)?;
+            vec![look_at(&options.store.address()?.existing(), assume).await?]
+        }
+    };
+    say(&match (options.json, parts.as_slice()) {
+        (true, [part]) if options.config.is_none() => json_line(&part.as_json()),
+        (true, parts) => json_line(&all_as_json(parts)),
+        (false, parts) => parts.iter().map(|part| part.as_text(Paint::of_stdout())).collect(),
+    })?;
+    Ok(exit(parts.iter().flat_map(|part| &part.findings)))
+}
+
+async fn look_at(address: &Address, options: StoreOptions) -> Result<Part, Failure> {
+    let store = address.connect(options).await?;
     let failure = |error: StoreError| address.failure(&error);
     let mut findings = vec![schema(&*store).await.map_err(failure)?];
     findings.extend(clock(&*store).await.map_err(failure)?);
     findings.push(wakeups(&*store, address.backend).await);
     findings.extend(store.diagnose().await.map_err(failure)?);
-    say(&match options.json {
-        true => as_json(store.id().as_str(), &findings),
-        false => as_text(store.id().as_str(), &findings, Paint::of_stdout()),
-    })?;
-    Ok(exit(&findings))
+    Ok(Part { kind: "store", name: store.id().as_str().to_owned(), findings })
 }
 
-fn exit(findings: &[Finding]) -> Exit {
-    match findings.iter().map(|finding| finding.health).max() {
+fn exit<'a>(findings: impl IntoIterator<Item = &'a Finding>) -> Exit {
+    match worst(findings) {
         Some(Health::Critical) => Exit::Critical,
         Some(Health::Warning) => Exit::Warning,
         _ => Exit::Fine,
@@ -94,33 +119,40 @@ async fn wakeups(store: &dyn Store, backend: Backend) -> Finding {
     }
 }
 
-fn as_text(store: &str, findings: &[Finding], paint: Paint) -> String {
-    let mut text = format!("store {}\n", escaped(store));
-    for Finding { check, health, what, fix } in findings {
-        let line = |sign: char| format!("{sign} {check}: {}", escaped(what));
-        let line = match health {
-            Health::Unknown => line('–'),
-            Health::Fine => paint.good(&line('✓')),
-            Health::Warning => paint.warning(&line('!')),
-            Health::Critical => paint.bad(&line('✗')),
-        };
-        text.push_str(&format!("{line}\n"));
-        if let Some(fix) = fix {
-            text.push_str(&format!("  fix: {}\n", escaped(fix)));
+impl Part {
+    fn as_text(&self, paint: Paint) -> String {
+        let mut text = format!("{} {}\n", self.kind, escaped(&self.name));
+        for Finding { check, health, what, fix } in &self.findings {
+            let line = |sign: char| format!("{sign} {check}: {}", escaped(what));
+            let line = match health {
+                Health::Unknown => line('–'),
+                Health::Fine => paint.good(&line('✓')),
+                Health::Warning => paint.warning(&line('!')),
+                Health::Critical => paint.bad(&line('✗')),
+            };
+            text.push_str(&format!("{line}\n"));
+            if let Some(fix) = fix {
+                text.push_str(&format!("  fix: {}\n", escaped(fix)));
+            }
         }
+        text
     }
-    text
+
+    fn as_json(&self) -> Value {
+        let word = worst(&self.findings).unwrap_or(Health::Fine).as_str();
+        let finding = |Finding { check, health, what, fix }: &Finding| json!({ "check": check, "health": health.as_str(), "what": what, "fix": fix });
+        let findings: Vec<_> = self.findings.iter().map(finding).collect();
+        json!({ self.kind: self.name, "health": word, "findings": findings })
+    }
 }
 
-fn as_json(store: &str, findings: &[Finding]) -> String {
-    let word = findings.iter().map(|finding| finding.health).max().unwrap_or(Health::Fine);
-    let findings: Vec<_> = findings
-        .iter()
-        .map(|Finding { check, health, what, fix }| {
-            json!({ "check": check, "health": health.as_str(), "what": what, "fix": fix })
-        })
-        .collect();
-    json_line(&json!({ "store": store, "health": word.as_str(), "findings": findings }))
+fn all_as_json(parts: &[Part]) -> Value {
+    let word = worst(parts.iter().flat_map(|part| &part.findings)).unwrap_or(Health::Fine).as_str();
+    json!({ "health": word, "parts": parts.iter().map(Part::as_json).collect::<Vec<_>>() })
+}
+
+fn worst<'a>(findings: impl IntoIterator<Item = &'a Finding>) -> Option<Health> {
+    findings.into_iter().map(|finding| finding.health).max()
 }
 
 #[cfg(test)]
@@ -139,8 +171,9 @@ mod tests {
 
     #[test]
     fn what_is_wrong_comes_with_what_to_do() {
-        let findings = [Finding::fine("schema", "7"), Finding::critical("durability", "fsync\x1b is off", "set it on")];
-        let text = as_text("shop", &findings, Paint::OFF);
+        let findings =
+            vec![Finding::fine("schema", "7"), Finding::critical("durability", "fsync\x1b is off", "set it on")];
+        let text = Part { kind: "store", name: "shop".to_owned(), findings }.as_text(Paint::OFF);
         assert_eq!(text, "store shop\n✓ schema: 7\n✗ durability: fsync\\u{1b} is off\n  fix: set it on\n");
     }
 }

@@ -80,7 +80,8 @@ pub(crate) fn table(config: &Config) -> Result<(RouteTable, Vec<Selector>), Stri
     Ok((table, selectors))
 }
 
-fn transport(name: &str, section: &TransportSection) -> Result<Arc<dyn Transport>, String> {
+/// The way to a broker, as the file tells it; has not connected yet.
+pub(crate) fn transport(name: &str, section: &TransportSection) -> Result<Arc<dyn Transport>, String> {
     let source = section.source.as_deref().unwrap_or_default();
     let refuse = |what: &dyn std::fmt::Display| format!("transports.{name}: {what}");
     let mut settings = Settings::new();
