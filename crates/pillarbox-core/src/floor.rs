@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::id::WorkId;
 use crate::partition::Served;
+use crate::pause::LeftOut;
 
 /// The floor of one store handle.
 #[derive(Debug, Default)]
@@ -24,6 +25,11 @@ struct State {
     look_took: Duration,
     keyed_at: Option<Instant>,
     served: Option<Served>,
+    left_out: LeftOut,
+    /// The last claim left nothing that it could have brought.
+    was_thin: bool,
+    /// The highest row there was when a claim found nothing below it.
+    top: Option<i64>,
     /// The looks under way, and the lowest row that came free since each began.
     looks: Vec<(u64, i64)>,
     look_count: u64,
@@ -37,6 +43,8 @@ pub struct Look<'f> {
     above: i64,
     /// When it began, if it looks at everything.
     everything_since: Option<Instant>,
+    /// The highest row there was before it, where that is known.
+    top: Option<WorkId>,
 }
 
 /// What settled rows make room for.
@@ -56,13 +64,17 @@ const KEYED_PAUSE: Duration = Duration::from_millis(10);
 const KEYED_SHARE: u32 = 10;
 
 impl Floor {
-    /// A look for a claim that begins at `now`.
-    pub fn look(&self, now: Instant, rescan_interval: Duration) -> Look<'_> {
+    /// A look for a claim that begins at `now`; with the highest row there is, where the claim [wants](Self::wants_top) it.
+    pub fn look(&self, now: Instant, rescan_interval: Duration, top: Option<WorkId>) -> Look<'_> {
         let mut state = self.state();
         let mut interval = rescan_interval;
         if state.has_keys(now) {
             // Others settle messages, too, and what waits behind those comes free below the floor.
             interval = interval.min(KEYED_PAUSE.max(state.look_took * KEYED_SHARE));
+        }
+        if !state.left_out.is_empty() && !rescan_interval.is_zero() {
+            // What is left out may be a long way to walk.
+            interval = interval.max(state.look_took * KEYED_SHARE);
         }
         let at_everything = since(now, state.looked_at_everything).is_none_or(|since| since >= interval);
         if at_everything {
@@ -72,7 +84,7 @@ impl Floor {
         let number = state.look_count;
         state.looks.push((number, i64::MAX));
         let above = if at_everything { 0 } else { state.above };
-        Look { floor: self, number, above, everything_since: at_everything.then_some(now) }
+        Look { floor: self, number, above, everything_since: at_everything.then_some(now), top }
     }
 
     /// Notes which partitions the next claim serves. Where these are others than before, their messages may lie below the floor.
@@ -82,6 +94,24 @@ impl Floor {
             state.served = served.cloned();
             state.looked_at_everything = None;
         }
+    }
+
+    /// Notes what the next claim leaves out. What it left out before, and does not any more, may lie below the floor.
+    pub fn leave_out(&self, left_out: Option<&LeftOut>) {
+        let mut state = self.state();
+        let left_out = left_out.cloned().unwrap_or_default();
+        if state.left_out != left_out {
+            if state.left_out.is_empty() || !left_out.covers(&state.left_out) {
+                state.looked_at_everything = None;
+            }
+            (state.left_out, state.top) = (left_out, None);
+        }
+    }
+
+    /// Whether the next claim would walk over rows that are left out: then the highest row there is should be known before it.
+    pub fn wants_top(&self) -> bool {
+        let state = self.state();
+        state.was_thin && !state.left_out.is_empty() && state.top.is_none_or(|top| state.above < top)
     }
 
     /// Notes that a row can be claimed again.
@@ -122,9 +152,17 @@ impl Look<'_> {
         if keyed {
             state.keyed_at = Some(now);
         }
+        state.was_thin = !full;
         if let Some(highest) = highest {
             // A full batch may have left rows behind it, also below where the floor was.
             state.above = if full { highest.as_i64() } else { state.above.max(highest.as_i64()) };
+        }
+        if let Some(top) = self.top.map(WorkId::as_i64)
+            && !full
+        {
+            // It brought all that it could up to there.
+            state.top = Some(top);
+            state.above = state.above.max(top);
         }
         let freed = state.looks.iter().find(|(number, _)| *number == self.number).map_or(i64::MAX, |(_, freed)| *freed);
         state.above = state.above.min(freed);
@@ -169,7 +207,7 @@ mod tests {
 
     /// Where a claim starts that brings this much.
     fn claim(floor: &Floor, now: Instant, brings: Option<(i64, bool)>, keyed: bool) -> i64 {
-        let look = floor.look(now, PACE);
+        let look = floor.look(now, PACE, None);
         let above = look.above();
         look.claimed(
             now,
@@ -193,7 +231,7 @@ mod tests {
     fn without_an_interval_every_claim_looks_at_everything() {
         let (floor, now) = (Floor::default(), Instant::now());
         for _ in 0..2 {
-            let look = floor.look(now, Duration::ZERO);
+            let look = floor.look(now, Duration::ZERO, None);
             assert_eq!(look.above(), 0);
             look.claimed(now, row(50), true, false);
         }
@@ -207,6 +245,33 @@ mod tests {
             floor.serve(next.map(served).as_ref());
             assert_eq!(claim(&floor, now, Some((50, true)), false), start, "{next:?}");
         }
+    }
+
+    /// H33: a long way of messages that are left out is walked once, and seldom again.
+    #[test]
+    fn what_is_left_out_is_not_walked_over_by_every_claim() {
+        let (floor, start) = (Floor::default(), Instant::now());
+        let left_out = |topics: &str| LeftOut::new(topics.chars().map(String::from));
+        let took = PACE;
+        let begun = |top: Option<WorkId>| floor.look(start + took + PACE, PACE, top);
+        claim(&floor, start, Some((9, true)), false);
+        floor.leave_out(Some(&left_out("a")));
+        assert!(!floor.wants_top(), "there was more to bring");
+        let look = floor.look(start, PACE, None);
+        assert_eq!(look.above(), 0);
+        look.claimed(start + took, None, false, false);
+        assert!(floor.wants_top());
+        begun(row(5000)).claimed(start + took, None, false, false);
+        assert!(!floor.wants_top());
+        assert_eq!(begun(None).above(), 5000, "a look that took long is not repeated soon");
+        floor.leave_out(Some(&left_out("ab")));
+        assert_eq!(begun(None).above(), 5000);
+        floor.given_back(row(20));
+        assert!(floor.wants_top());
+        floor.leave_out(Some(&left_out("b")));
+        assert_eq!(begun(None).above(), 0, "messages of a may come now");
+        floor.leave_out(None);
+        assert!(!floor.wants_top());
     }
 
     #[test]
@@ -234,7 +299,7 @@ mod tests {
     fn with_keys_claims_look_at_everything_more_often_but_not_all_the_time() {
         let (floor, start) = (Floor::default(), Instant::now());
         let ms = Duration::from_millis;
-        let look = floor.look(start, PACE);
+        let look = floor.look(start, PACE, None);
         assert_eq!(look.above(), 0);
         look.claimed(start + ms(3), row(50), true, true);
         assert_eq!(claim(&floor, start + ms(29), None, false), 50);
@@ -263,7 +328,7 @@ mod tests {
     fn what_comes_free_during_a_claim_is_found_by_the_next_one() {
         let (floor, now) = (Floor::default(), Instant::now());
         claim(&floor, now, Some((50, true)), true);
-        let [first, second] = [floor.look(now, PACE), floor.look(now, PACE)];
+        let [first, second] = [floor.look(now, PACE, None), floor.look(now, PACE, None)];
         floor.freed(now, Freed { back: None, settled: row(20) });
         first.claimed(now, row(80), true, true);
         assert_eq!(claim(&floor, now, Some((60, true)), true), 20);

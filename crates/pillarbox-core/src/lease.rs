@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::id::{Fence, OwnerToken, WorkId};
 use crate::order::Order;
 use crate::partition::Served;
+use crate::pause::LeftOut;
 use crate::problem::{Invalid, Problem};
 
 /// The lease that a claim takes when nothing else is said; 10 s to 5 min serve most handlers.
@@ -25,6 +26,7 @@ pub struct Claim {
     limit: u32,
     order: Order,
     served: Option<Served>,
+    left_out: LeftOut,
 }
 
 impl Claim {
@@ -39,7 +41,7 @@ impl Claim {
         }
         Invalid::unless_empty(problems)?;
         let lease = lease.unwrap_or_else(|()| unreachable!("a refused lease was reported above"));
-        Ok(Self { lease, limit, order: Order::default(), served: None })
+        Ok(Self { lease, limit, order: Order::default(), served: None, left_out: LeftOut::default() })
     }
 
     /// Asks for another order than that by key, in which a dead message blocks its key.
@@ -60,6 +62,20 @@ impl Claim {
     /// The partitions to claim from; none when from all.
     pub fn served(&self) -> Option<&Served> {
         self.served.as_ref().filter(|_| !self.order.in_sequence)
+    }
+
+    /// Leaves messages of these topics where they are, and later ones of their keys behind them.
+    ///
+    /// It guards nothing: a store that cannot leave topics out brings everything. One that waited for its time is brought all the
+    /// same, once; given back at once, it lies among the others. In sequence, where all messages have one key, it changes nothing.
+    #[must_use]
+    pub fn leaving_out(self, left_out: LeftOut) -> Self {
+        Self { left_out, ..self }
+    }
+
+    /// The topics to leave out.
+    pub fn left_out(&self) -> Option<&LeftOut> {
+        Some(&self.left_out).filter(|left_out| !left_out.is_empty() && !self.order.in_sequence)
     }
 
     /// In which order messages are handed out.

@@ -34,6 +34,7 @@
 //! | [`wire`] | what a message looks like on that way |
 //! | [`template`] | where a message goes, written with the names of its fields |
 //! | [`instance`] | who serves a queue now, and the seam of the list of them |
+//! | [`pause`] | routes that an operator paused, and the seam of the list of them |
 //! | [`progress`] | how far receptors and perspectives have come, and the seam of their tables |
 //! | [`coordinator`] | one call for all of a worker's business with its database |
 //! | [`partition`] | which partition a key belongs to, and which instance a partition |
@@ -59,6 +60,7 @@ pub mod order;
 pub mod outbox;
 pub mod partition;
 pub mod parts;
+pub mod pause;
 pub mod problem;
 pub mod progress;
 pub mod retention;
@@ -86,6 +88,7 @@ pub use message::{Limits, Message, TypeName};
 pub use order::{AfterDead, Order};
 pub use outbox::{AttemptEnd, Settled, State, Verdict, decide};
 pub use partition::{Assignment, Partition, PartitionCount, Served, assign, key_hash, partition_of};
+pub use pause::{LeftOut, Pause, PauseRecord, PauseStore};
 pub use problem::{Invalid, Problem};
 pub use progress::{Checkpoint, Outcome, ProgressStore, ReceptorResult, Recorded};
 pub use routing::RoutingKey;

@@ -216,6 +216,29 @@ impl RouteTable {
         self.patterns.iter().find(fits).map(|(_, entry)| entry.index)
     }
 
+    /// Every selector that messages of a topic can belong to, whatever their other fields; none when some may belong to nobody.
+    pub fn takers(&self, topic: &str) -> Option<Vec<usize>> {
+        let mut takers = Vec::new();
+        // Behind one that asks for nothing else, no other has its turn.
+        let mut ends_with = |entry: &Entry| {
+            takers.push(entry.index);
+            entry.conditions.count() == 0
+        };
+        let mut is_complete = self.topics.get(topic).is_some_and(|entries| entries.iter().any(&mut ends_with));
+        if !is_complete {
+            let pairs = self.pairs.values().flat_map(HashMap::values).flatten();
+            pairs.for_each(|entry| drop(ends_with(entry)));
+            let mut fitting = self.patterns.iter().filter(|(pattern, _)| pattern.matches(topic));
+            is_complete = fitting.any(|(_, entry)| ends_with(entry));
+        }
+        is_complete.then_some(takers)
+    }
+
+    /// The topics that some selector names in full.
+    pub fn topics(&self) -> impl Iterator<Item = &str> {
+        self.topics.keys().map(String::as_str)
+    }
+
     /// Adds a selector that is valid by itself; answers one that was there before and is as specific.
     fn insert(&mut self, index: usize, selector: &Selector) -> Option<usize> {
         let entry = Entry { index, conditions: selector.conditions.clone() };

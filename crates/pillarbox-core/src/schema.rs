@@ -20,6 +20,7 @@ pub enum SchemaPolicy {
 
 /// What to do about tables that are not there.
 pub const DEPLOY_ADVICE: &str = "run `pillarbox migrate` (with --inbox for those of an inbox, --instances for that of the instances, \
+     --pauses for that of paused routes, \
      --progress for those of the work coordinator), \
      or connect with SchemaPolicy::Deploy";
 

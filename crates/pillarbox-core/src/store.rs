@@ -29,6 +29,7 @@ use crate::message::{Limits, Message};
 use crate::naming::Naming;
 use crate::order::AfterDead;
 use crate::outbox::{Settled, Verdict};
+use crate::pause::PauseStore;
 use crate::problem::{Invalid, Problem};
 use crate::progress::ProgressStore;
 use crate::retention::{PurgeLimit, Retention};
@@ -72,6 +73,8 @@ pub trait OutboxStore: fmt::Debug + Send + Sync + 'static {
     /// - Messages of one key are handed out in order, as [`order`](crate::order) says: none while another one of its key is
     ///   held, and none past an earlier one. Several of one key in one answer are to be handled one after the other.
     /// - Of the messages with a key only those of the partitions that the claim [serves](Claim::serving).
+    /// - Of the topics that the claim [leaves out](Claim::leaving_out) none, and nothing that comes behind one of those in its
+    ///   key; but those that waited, whatever their topic.
     /// - Each claimed message has one attempt more, counted now, so that a message that kills its worker is counted too.
     /// - No message is handed out twice, however many claim at once; a claim never waits for another.
     /// - None ready: an empty answer, not an error.
@@ -179,6 +182,12 @@ pub trait OutboxStore: fmt::Debug + Send + Sync + 'static {
     ///
     /// A store without such a list answers none.
     fn instances(&self) -> Option<Arc<dyn InstanceStore>> {
+        None
+    }
+
+    /// The routes of this queue that an operator paused. As with [`instances`](Self::instances), its table is deployed or checked
+    /// by whoever uses it, and a store without one answers none.
+    fn pauses(&self) -> Option<Arc<dyn PauseStore>> {
         None
     }
 

@@ -242,12 +242,14 @@ DELIMITER ;
 -- key, without a sort and without waiting for anybody. `p_order`: 1, dead messages hold back the later ones of their key;
 -- 2, all messages as one key; 4, there may be messages with a key, which else is looked up. `p_served` has a byte for each
 -- partition, 1 where it is served: of messages with a key only those of served ones are taken, or all when it is NULL. A key
--- without a hash is partition 0's.
+-- without a hash is partition 0's. `p_left_out` are topics that stay where they are, and with them what comes behind in their
+-- keys, each between two bytes of zero, or NULL for none. Those that waited are moved over all the same: on the shelf nothing
+-- would keep a claim from walking over them each time.
 DROP PROCEDURE IF EXISTS `pillarbox_outbox_claim_rows`;
 DELIMITER $$
 CREATE PROCEDURE `pillarbox_outbox_claim_rows`(
     p_owner BINARY(16), p_fence BIGINT, p_lease BIGINT, p_limit INT, p_floor BIGINT, p_lost_leases_max INT, p_order INT,
-    p_served MEDIUMBLOB)
+    p_served MEDIUMBLOB, p_left_out MEDIUMBLOB)
     SQL SECURITY INVOKER
 BEGIN
     DECLARE v_now DATETIME(6) DEFAULT UTC_TIMESTAMP(6);
@@ -359,6 +361,7 @@ BEGIN
             SELECT `id`, `attempts`, `lost_lease_count`, `owner_token` IS NOT NULL AS `was_leased`
             FROM `pillarbox_outbox` FORCE INDEX (PRIMARY)
             WHERE `id` > p_floor AND `message_key` IS NULL
+                AND (p_left_out IS NULL OR LOCATE(CONCAT(x'00', CAST(`topic` AS BINARY), x'00'), p_left_out) = 0)
                 AND (`owner_token` IS NULL OR (`locked_until` <= v_now AND `lost_lease_count` < p_lost_leases_max))
                 AND (`due_at` IS NULL OR `due_at` <= v_now) AND (`expires_at` IS NULL OR `expires_at` > v_now)
             ORDER BY `id` LIMIT v_room FOR UPDATE SKIP LOCKED
@@ -393,6 +396,7 @@ BEGIN
             WHERE c.`id` > v_last
                 AND (c.`owner_token` IS NULL OR (c.`locked_until` <= v_now AND c.`lost_lease_count` < p_lost_leases_max))
                 AND (c.`due_at` IS NULL OR c.`due_at` <= v_now) AND (c.`expires_at` IS NULL OR c.`expires_at` > v_now)
+                AND (p_left_out IS NULL OR LOCATE(CONCAT(x'00', CAST(c.`topic` AS BINARY), x'00'), p_left_out) = 0)
                 AND (c.`message_key` IS NULL OR v_in_sequence OR (
                     (p_served IS NULL OR SUBSTR(p_served, ABS(COALESCE(c.`key_hash`, 0) % v_partitions) + 1, 1) = x'01')
                     AND COALESCE((
@@ -400,6 +404,7 @@ BEGIN
                                 OR (f.`locked_until` <= v_now AND f.`lost_lease_count` < p_lost_leases_max))
                             AND COALESCE(f.`due_at` <= v_now, TRUE) AND COALESCE(f.`expires_at` > v_now, TRUE)
                             AND (p_served IS NULL OR SUBSTR(p_served, ABS(COALESCE(f.`key_hash`, 0) % v_partitions) + 1, 1) = x'01')
+                            AND (p_left_out IS NULL OR LOCATE(CONCAT(x'00', CAST(f.`topic` AS BINARY), x'00'), p_left_out) = 0)
                         FROM `pillarbox_outbox` AS f FORCE INDEX (`message_key`)
                         WHERE f.`message_key` = c.`message_key` ORDER BY f.`id` LIMIT 1
                     ), TRUE)
@@ -783,7 +788,7 @@ BEGIN
         END;
         START TRANSACTION;
         CALL `pillarbox_outbox_claim_rows`(
-            p_owner, 1 + FLOOR(RAND() * 9007199254740991), p_lease_seconds * 1000000, p_limit, 0, 5, 1, NULL);
+            p_owner, 1 + FLOOR(RAND() * 9007199254740991), p_lease_seconds * 1000000, p_limit, 0, 5, 1, NULL, NULL);
         COMMIT;
     END;
 END$$
@@ -901,7 +906,7 @@ DELIMITER $$
 CREATE PROCEDURE `pillarbox_outbox_exchange`(
     p_owner BINARY(16), p_verdicts LONGTEXT CHARACTER SET utf8mb4,
     p_fence BIGINT, p_lease BIGINT, p_limit INT, p_floor BIGINT, p_lost_leases_max INT, p_order INT,
-    p_served MEDIUMBLOB)
+    p_served MEDIUMBLOB, p_left_out MEDIUMBLOB)
     SQL SECURITY INVOKER
 BEGIN
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
@@ -914,7 +919,7 @@ BEGIN
         START TRANSACTION;
         CALL `pillarbox_outbox_settle_rows`(p_owner, p_verdicts);
         CALL `pillarbox_outbox_claim_rows`(
-            p_owner, p_fence, p_lease, p_limit, p_floor, p_lost_leases_max, p_order, p_served);
+            p_owner, p_fence, p_lease, p_limit, p_floor, p_lost_leases_max, p_order, p_served, p_left_out);
         COMMIT;
     END;
 END$$

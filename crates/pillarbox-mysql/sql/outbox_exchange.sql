@@ -1,2 +1,2 @@
 -- Settling and claiming in one round trip and one transaction.
-CALL `pillarbox_outbox_exchange`(?, ?, ?, ?, ?, ?, ?, ?, ?)
+CALL `pillarbox_outbox_exchange`(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)

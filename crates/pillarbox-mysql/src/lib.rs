@@ -55,6 +55,7 @@ mod instance;
 mod migrate;
 mod outbox;
 mod parameters;
+mod pause;
 mod prepare;
 mod progress;
 mod row;

@@ -36,6 +36,12 @@ pub(crate) const PROGRESS: Part = Part {
     steps: &[Migration { number: 5, name: "progress", sql: include_str!("../migrations/0005_progress.sql") }],
 };
 
+/// Routes that an operator paused, deployed by the first pause.
+pub(crate) const PAUSES: Part = Part {
+    suffix: "_pause",
+    steps: &[Migration { number: 6, name: "pauses", sql: include_str!("../migrations/0006_pauses.sql") }],
+};
+
 /// How long an instance waits for another one that deploys.
 const LOCK_SECONDS: i64 = 300;
 
@@ -218,7 +224,7 @@ mod tests {
 
     #[test]
     fn the_steps_are_numbered_without_gaps() {
-        let steps = [&QUEUE, &LEDGER, &INSTANCES, &PROGRESS].into_iter().flat_map(|part| part.steps);
+        let steps = [&QUEUE, &LEDGER, &INSTANCES, &PROGRESS, &PAUSES].into_iter().flat_map(|part| part.steps);
         let mut numbers: Vec<_> = steps.map(|step| step.number).collect();
         numbers.sort_unstable();
         assert_eq!(numbers, [1, 2, 3, 4, 5]);

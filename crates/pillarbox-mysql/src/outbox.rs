@@ -13,7 +13,8 @@ use pillarbox_core::store::{
     enqueue_answers,
 };
 use pillarbox_core::{
-    AfterDead, InstanceStore, OwnerToken, ProgressStore, Settled, StoreError, StoreId, Verdict, WorkId,
+    AfterDead, InstanceStore, LeftOut, OwnerToken, PauseStore, ProgressStore, Settled, StoreError, StoreId, Verdict,
+    WorkId,
 };
 use serde_json::json;
 use sqlx::mysql::{MySql, MySqlArguments, MySqlRow};
@@ -25,6 +26,7 @@ use crate::enqueue::{TWO_BYTES_OUTSIDE, guard_first, insert};
 use crate::error::store_error;
 use crate::instance::MysqlInstances;
 use crate::parameters::duration_micros;
+use crate::pause::MysqlPauses;
 use crate::progress::MysqlProgress;
 use crate::row::{answers, claimed, get};
 use crate::sql::{LIST_MAX, binary, guarded, with_literal, with_number, with_owner};
@@ -59,7 +61,7 @@ impl OutboxStore for MysqlStore {
     }
 
     async fn claim(&self, claim: Claim) -> Result<Vec<Claimed>, StoreError> {
-        let look = self.look(&claim);
+        let look = self.look(&claim).await?;
         let next = self.next(&claim, look.above());
         let rows = self.transact(vec![next.statement]).await?;
         self.read_claim(&rows, &claim, look)
@@ -81,7 +83,7 @@ impl OutboxStore for MysqlStore {
     async fn exchange(&self, settlements: &[Settlement], claim: Claim) -> Result<Exchanged, StoreError> {
         let plan = GuardPlan::new(settlements, |settlement| settlement.held)?;
         self.inner.floor.freed(Instant::now(), plan.freed());
-        let look = self.look(&claim);
+        let look = self.look(&claim).await?;
         let next = self.next(&claim, look.above());
         let owner = claim.owner();
         let rows = match acks(&plan) {
@@ -151,6 +153,10 @@ impl OutboxStore for MysqlStore {
 
     fn instances(&self) -> Option<Arc<dyn InstanceStore>> {
         Some(Arc::new(MysqlInstances::beside(self)))
+    }
+
+    fn pauses(&self) -> Option<Arc<dyn PauseStore>> {
+        Some(Arc::new(MysqlPauses::beside(self)))
     }
 
     fn progress(&self) -> Option<Arc<dyn ProgressStore>> {
@@ -225,9 +231,11 @@ impl MysqlStore {
     }
 
     /// Where a claim starts.
-    fn look(&self, claim: &Claim) -> Look<'_> {
+    async fn look(&self, claim: &Claim) -> Result<Look<'_>, StoreError> {
         self.inner.floor.serve(claim.served());
-        self.inner.floor.look(Instant::now(), self.inner.options.rescan_interval)
+        self.inner.floor.leave_out(claim.left_out());
+        let top = if self.inner.floor.wants_top() { self.top().await? } else { None };
+        Ok(self.inner.floor.look(Instant::now(), self.inner.options.rescan_interval, top))
     }
 
     fn next(&self, claim: &Claim, floor: i64) -> Next {
@@ -238,8 +246,16 @@ impl MysqlStore {
             floor,
             order: self.order_bits(claim),
             served: claim.served().map(|served| served.as_bytes().to_vec()),
+            left_out: claim.left_out().map(between_zeros),
             statement: self.claim_statement(claim, floor),
         }
+    }
+
+    /// The highest row there is.
+    async fn top(&self) -> Result<Option<WorkId>, StoreError> {
+        let rows = self.transact(vec![self.inner.sql.top.clone()]).await?;
+        let top = rows.first().map(|row| get::<Option<i64>>(row, 0)).transpose()?;
+        Ok(top.flatten().map(WorkId::from_i64))
     }
 
     fn claim_statement(&self, claim: &Claim, floor: i64) -> String {
@@ -250,8 +266,12 @@ impl MysqlStore {
         let sql = with_number(&sql, "0 /*floor*/", floor);
         let sql = with_number(&sql, "0 /*lost_leases_max*/", self.lost_leases_max());
         let sql = with_number(&sql, "0 /*order*/", self.order_bits(claim));
-        match claim.served() {
+        let sql = match claim.served() {
             Some(served) => with_literal(&sql, "NULL /*served*/", &binary(served.as_bytes())),
+            None => sql,
+        };
+        match claim.left_out() {
+            Some(left_out) => with_literal(&sql, "NULL /*left_out*/", &binary(&between_zeros(left_out))),
             None => sql,
         }
     }
@@ -308,6 +328,7 @@ impl MysqlStore {
                     .bind(self.lost_leases_max())
                     .bind(next.order)
                     .bind(next.served.clone())
+                    .bind(next.left_out.clone())
                     .fetch_all(connection)
                     .await
             }
@@ -416,7 +437,17 @@ struct Next {
     floor: i64,
     order: i64,
     served: Option<Vec<u8>>,
+    left_out: Option<Vec<u8>>,
     statement: String,
+}
+
+/// Topics as the routine looks for them: bytes, so that no collation takes one for another.
+fn between_zeros(left_out: &LeftOut) -> Vec<u8> {
+    left_out.topics().fold(vec![0], |mut bytes, topic| {
+        bytes.extend_from_slice(topic.as_bytes());
+        bytes.push(0);
+        bytes
+    })
 }
 
 /// The rows of a call that holds nothing but acks.

@@ -8,6 +8,7 @@ use pillarbox_core::inbox::{ContentHash, InboxRecord, Standing, state_of};
 use pillarbox_core::instance::{InstanceParts, InstanceRecord};
 use pillarbox_core::lease::Held;
 use pillarbox_core::parts::Parts;
+use pillarbox_core::pause::{Pause, PauseRecord};
 use pillarbox_core::store::{Claimed, Undecodable};
 use pillarbox_core::{Fence, InstanceId, Message, MessageId, OwnerToken, State, StoreError, WorkId};
 use sqlx::Row as _;
@@ -116,6 +117,16 @@ pub(crate) fn instance(row: &MySqlRow) -> Result<Option<InstanceRecord>, StoreEr
         last_seen_at: seen(7),
         silent_for: Duration::from_micros(get::<i64>(row, 8)?.unsigned_abs()),
     }))
+}
+
+/// A row of `pause_list.sql`.
+pub(crate) fn pause(row: &MySqlRow) -> Result<PauseRecord, StoreError> {
+    let words = |column| get::<Option<String>>(row, column).map(Option::unwrap_or_default);
+    Ok(PauseRecord {
+        pause: Pause::new(words(0)?).reason(words(1)?).by(words(2)?),
+        since: instant(row, 3, "paused").ok().flatten().unwrap_or(SystemTime::UNIX_EPOCH),
+        lasts: Duration::from_micros(get::<i64>(row, 4)?.unsigned_abs()),
+    })
 }
 
 /// The standing in a row of `inbox_find.sql`.

@@ -69,6 +69,7 @@ statements!(
     settle_rows,
     settle_rows_part,
     tally,
+    top,
     topics,
 );
 
@@ -96,6 +97,11 @@ macro_rules! statements_beside {
 statements_beside!(
     /// The statements of the list of instances.
     InstanceStatements, "instance": heartbeat, leave, live, forget,
+);
+
+statements_beside!(
+    /// The statements of the list of paused routes.
+    PauseStatements, "pause": add, end, find, list,
 );
 
 statements_beside!(

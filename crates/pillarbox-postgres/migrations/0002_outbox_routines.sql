@@ -239,13 +239,16 @@ END $$;
 -- $7 is the order: 1 when a dead message holds back later ones of its key, 2 for a sequence, in which all have one key.
 -- $8 has a byte for each partition, 1 where it is served; of messages with a key only those of served ones are taken, or
 -- all when it is NULL. A key without a hash is partition 0's.
+-- $9 are topics that stay where they are, and with them what comes behind in their keys; NULL for none. Those that waited are
+-- moved over all the same: on the shelf nothing would keep a claim from walking over them each time.
 --
 -- A message with a key goes out when all before it in its key go too, none of the next ones is held, and the shelf has no
 -- earlier one that waits or is dead. A later one can be held when an earlier one was committed late, or was replayed.
 -- Rows are locked first and looked at then, key by key, in a snapshot of its own: what another claim was faster with is seen
 -- there. Keys of which something must stay behind are left out of the scan when it goes on, which it does a few times.
 -- Whether the shelf has anything that could stand in the way of a key is asked in that snapshot too, and once for all keys.
-CREATE OR REPLACE FUNCTION pillarbox.outbox_claim(uuid, bigint, bigint, bigint, bigint, integer, integer, bytea)
+CREATE OR REPLACE FUNCTION pillarbox.outbox_claim(
+    uuid, bigint, bigint, bigint, bigint, integer, integer, bytea, text[])
 RETURNS SETOF pillarbox.outbox LANGUAGE plpgsql
     SET enable_seqscan = off
     SET enable_bitmapscan = off
@@ -312,9 +315,13 @@ BEGIN
               AND (ready.due_at IS NULL OR ready.due_at <= moment)
               AND (ready.expires_at IS NULL OR ready.expires_at > moment)
               AND (ready.owner_token IS NULL OR (ready.locked_until <= moment AND ready.lost_lease_count < $6))
+              AND ($9 IS NULL OR ready.topic <> ALL ($9))
               AND (ready.message_key IS NULL OR (
                 ready.message_key NOT IN (SELECT unnest(stuck))
-                AND ($8 IS NULL OR get_byte($8, abs(coalesce(ready.key_hash, 0) % partition_count)::integer) = 1)))
+                AND ($8 IS NULL OR get_byte($8, abs(coalesce(ready.key_hash, 0) % partition_count)::integer) = 1)
+                AND ($9 IS NULL OR (
+                    SELECT first.topic FROM pillarbox.outbox AS first
+                    WHERE first.message_key = ready.message_key ORDER BY first.id LIMIT 1) <> ALL ($9))))
             ORDER BY ready.id
             LIMIT room
             FOR NO KEY UPDATE SKIP LOCKED) AS ready;
@@ -594,7 +601,7 @@ END $$;
 -- message: its id is 0, and its headers are what outbox_settle answers.
 CREATE OR REPLACE FUNCTION pillarbox.outbox_exchange(
     uuid, bigint, bigint, bigint, bigint, integer, bigint[], bigint[], smallint[], bigint[], text[], smallint, integer,
-    bytea)
+    bytea, text[])
 RETURNS SETOF pillarbox.outbox LANGUAGE plpgsql AS $$
 DECLARE
     answer pillarbox.outbox;
@@ -602,7 +609,7 @@ BEGIN
     answer.id := 0;
     answer.headers := to_jsonb(pillarbox.outbox_settle($7, $8, $9, $10, $11, $1, $12));
     RETURN NEXT answer;
-    RETURN QUERY SELECT * FROM pillarbox.outbox_claim($1, $2, $3, $4, $5, $6, $13, $14);
+    RETURN QUERY SELECT * FROM pillarbox.outbox_claim($1, $2, $3, $4, $5, $6, $13, $14, $15);
 END $$;
 
 -- What follows is for other languages: simple arguments, the same rules.
@@ -779,7 +786,7 @@ BEGIN
     END IF;
     RETURN QUERY SELECT * FROM pillarbox.outbox_claim(
         owner, floor(random() * 9007199254740991)::bigint + 1,
-        (extract(epoch FROM lease) * 1000000)::bigint, batch, 0, 5, 1, NULL) AS claimed ORDER BY claimed.id;
+        (extract(epoch FROM lease) * 1000000)::bigint, batch, 0, 5, 1, NULL, NULL) AS claimed ORDER BY claimed.id;
 END $$;
 
 -- One verdict for many rows of one owner; answers how many it concerned. The fence is looked up: who calls this by hand

@@ -4,4 +4,4 @@ SELECT
     message_type, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id, causation_id, content_type,
     headers::text, last_error
 FROM pillarbox.outbox_claim(
-    CASE WHEN $9 = 'pillarbox.outbox' THEN $1::uuid END, $2, $3, $4, $5, $6, $7, $8)
+    CASE WHEN $10 = 'pillarbox.outbox' THEN $1::uuid END, $2, $3, $4, $5, $6, $7, $8, $9)

@@ -41,6 +41,7 @@ mod migrate;
 mod notify;
 mod outbox;
 mod parameters;
+mod pause;
 mod progress;
 mod row;
 mod sql;

@@ -36,6 +36,12 @@ pub(crate) const PROGRESS: Part = Part {
     steps: &[Migration { number: 5, name: "progress", sql: include_str!("../migrations/0005_progress.sql") }],
 };
 
+/// Routes that an operator paused, deployed by the first pause.
+pub(crate) const PAUSES: Part = Part {
+    suffix: "_pause",
+    steps: &[Migration { number: 6, name: "pauses", sql: include_str!("../migrations/0006_pauses.sql") }],
+};
+
 /// Several outboxes may share a schema: each has its own rows.
 const VERSION_TABLE: &str = "CREATE TABLE IF NOT EXISTS pillarbox.schema_version (
     table_name text        NOT NULL,

@@ -14,7 +14,8 @@ use pillarbox_core::store::{
     Claimed, Enqueue, Enqueued, Exchanged, GuardPlan, OutboxStore, Reap, Reaped, Settlement, StoreOptions,
 };
 use pillarbox_core::{
-    AfterDead, InstanceStore, Order, OwnerToken, ProgressStore, StoreError, StoreId, Wakeups, WorkId,
+    AfterDead, InstanceStore, LeftOut, Order, OwnerToken, PauseStore, ProgressStore, StoreError, StoreId, Wakeups,
+    WorkId,
 };
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
@@ -25,6 +26,7 @@ use crate::error::store_error;
 use crate::instance::PostgresInstances;
 use crate::notify;
 use crate::parameters::micros;
+use crate::pause::PostgresPauses;
 use crate::progress::PostgresProgress;
 use crate::row;
 use crate::store::{PgQuery, PostgresStore};
@@ -48,7 +50,7 @@ impl OutboxStore for PostgresStore {
     }
 
     async fn claim(&self, claim: Claim) -> Result<Vec<Claimed>, StoreError> {
-        let look = self.look(&claim);
+        let look = self.look(&claim).await?;
         let rows = self.fetch(&self.sql().claim, |query| self.bind_plain_claim(query, &claim, look.above())).await?;
         read_claimed(&rows, &claim, look)
     }
@@ -70,16 +72,13 @@ impl OutboxStore for PostgresStore {
             return Ok(Exchanged { settled: Vec::new(), claimed: self.claim(claim).await? });
         }
         self.floor().freed(Instant::now(), plan.freed());
-        let look = self.look(&claim);
+        let look = self.look(&claim).await?;
         let columns = Verdicts::of(plan.rows());
         let (retention, order) = (retention_code(self.settings().retention), order_code(claim.order()));
         let rows = self
             .fetch(&self.sql().exchange, |query| {
-                columns
-                    .bind(self.bind_claim(query, &claim, look.above()))
-                    .bind(retention)
-                    .bind(order)
-                    .bind(served(&claim))
+                let query = columns.bind(self.bind_claim(query, &claim, look.above()));
+                bind_scope(query.bind(retention).bind(order), &claim)
             })
             .await?;
         let Some((first, claimed)) = rows.split_first() else {
@@ -150,6 +149,10 @@ impl OutboxStore for PostgresStore {
         Some(Arc::new(PostgresInstances::beside(self)))
     }
 
+    fn pauses(&self) -> Option<Arc<dyn PauseStore>> {
+        Some(Arc::new(PostgresPauses::beside(self)))
+    }
+
     fn progress(&self) -> Option<Arc<dyn ProgressStore>> {
         Some(Arc::new(PostgresProgress::beside(self)))
     }
@@ -164,10 +167,18 @@ impl OutboxStore for PostgresStore {
 }
 
 impl PostgresStore {
-    /// Where a claim starts.
-    fn look(&self, claim: &Claim) -> Look<'_> {
+    /// Where a claim starts, which knows the highest row there is where it may have to walk that far.
+    async fn look(&self, claim: &Claim) -> Result<Look<'_>, StoreError> {
         self.floor().serve(claim.served());
-        self.floor().look(Instant::now(), self.settings().rescan_interval)
+        self.floor().leave_out(claim.left_out());
+        let top: Option<i64> = match self.floor().wants_top() {
+            true => {
+                let rows = self.fetch(&self.sql().top, |query| query).await?;
+                rows.first().map(|row| row::get(row, 0)).transpose()?.flatten()
+            }
+            false => None,
+        };
+        Ok(self.floor().look(Instant::now(), self.settings().rescan_interval, top.map(WorkId::from_i64)))
     }
 
     /// Applies verdicts through a connection that is inside a transaction. What is given back can be claimed when that commits.
@@ -207,7 +218,7 @@ impl PostgresStore {
     }
 
     fn bind_plain_claim(&self, query: PgQuery, claim: &Claim, start: i64) -> PgQuery {
-        self.bind_claim(query, claim, start).bind(order_code(claim.order())).bind(served(claim))
+        bind_scope(self.bind_claim(query, claim, start).bind(order_code(claim.order())), claim)
     }
 
     fn bind_settle(&self, query: PgQuery, columns: &Verdicts<'_>, owner: OwnerToken) -> PgQuery {
@@ -321,6 +332,8 @@ fn counter(value: u32) -> i32 {
     i32::try_from(value).unwrap_or(i32::MAX)
 }
 
-fn served(claim: &Claim) -> Option<Vec<u8>> {
-    claim.served().map(|served| served.as_bytes().to_vec())
+/// The partitions that are served, and the topics that are left out.
+fn bind_scope(query: PgQuery, claim: &Claim) -> PgQuery {
+    let topics = |left_out: &LeftOut| left_out.topics().map(str::to_owned).collect::<Vec<_>>();
+    query.bind(claim.served().map(|served| served.as_bytes().to_vec())).bind(claim.left_out().map(topics))
 }

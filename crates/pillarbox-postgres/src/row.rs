@@ -8,6 +8,7 @@ use pillarbox_core::inbox::{ContentHash, InboxRecord, Standing, state_of};
 use pillarbox_core::instance::{InstanceParts, InstanceRecord};
 use pillarbox_core::lease::Held;
 use pillarbox_core::parts::Parts;
+use pillarbox_core::pause::{Pause, PauseRecord};
 use pillarbox_core::store::Claimed;
 use pillarbox_core::{Fence, InstanceId, MessageId, OwnerToken, State, StoreError, WorkId};
 use sqlx::Row;
@@ -132,6 +133,17 @@ pub(crate) fn instance(row: &PgRow) -> Result<Option<InstanceRecord>, StoreError
         last_seen_at: column.get::<OffsetDateTime>(7)?.into(),
         silent_for: Duration::from_micros(column.get::<i64>(8)?.unsigned_abs()),
     }))
+}
+
+/// A row of `pause_list.sql`.
+pub(crate) fn pause(row: &PgRow) -> Result<PauseRecord, StoreError> {
+    let column = Columns { row };
+    let words = |index| column.get::<Option<String>>(index).map(Option::unwrap_or_default);
+    Ok(PauseRecord {
+        pause: Pause::new(words(0)?).reason(words(1)?).by(words(2)?),
+        since: column.get::<OffsetDateTime>(3)?.into(),
+        lasts: Duration::from_micros(column.get::<i64>(4)?.unsigned_abs()),
+    })
 }
 
 /// The ledger's word, whether the message was queued, and where the queue has it.

@@ -35,6 +35,7 @@ pub(crate) struct Sql {
     pub(crate) reap: Statement,
     pub(crate) purge: Statement,
     pub(crate) clock: Statement,
+    pub(crate) top: Statement,
     pub(crate) topics: Statement,
     pub(crate) leases: Statement,
     pub(crate) get: Statement,
@@ -75,6 +76,14 @@ pub(crate) struct InstanceSql {
     pub(crate) leave: Statement,
     pub(crate) live: Statement,
     pub(crate) forget: Statement,
+}
+
+/// The statements of the list of paused routes.
+#[derive(Debug)]
+pub(crate) struct PauseSql {
+    pub(crate) add: Statement,
+    pub(crate) end: Statement,
+    pub(crate) list: Statement,
 }
 
 /// The statements of the progress of receptors and perspectives.
@@ -154,6 +163,7 @@ impl Sql {
             reap: planned!(anew, naming, "outbox_reap"),
             purge: planned!(anew, naming, "outbox_purge"),
             clock: planned!(anew, naming, "outbox_clock"),
+            top: planned!(anew, naming, "outbox_top"),
             topics: planned!(anew, naming, "outbox_topics"),
             leases: planned!(anew, naming, "outbox_leases"),
             get: planned!(anew, naming, "outbox_get"),
@@ -248,6 +258,16 @@ impl InstanceSql {
             leave: planned!(anew, naming, "instance_leave"),
             live: planned!(anew, naming, "instance_live"),
             forget: planned!(anew, naming, "instance_forget"),
+        }
+    }
+}
+
+impl PauseSql {
+    pub(crate) fn new(naming: &Naming) -> Self {
+        Self {
+            add: planned!(anew, naming, "pause_add"),
+            end: planned!(anew, naming, "pause_end"),
+            list: planned!(anew, naming, "pause_list"),
         }
     }
 }
@@ -365,7 +385,8 @@ mod tests {
     #[test]
     fn no_statement_keeps_a_default_name() {
         let naming = Naming::new("s1", "t1").unwrap();
-        let all = format!("{:?} {:?} {:?}", Sql::new(&naming), InboxSql::new(&naming), InstanceSql::new(&naming));
+        let beside = (InboxSql::new(&naming), InstanceSql::new(&naming), PauseSql::new(&naming));
+        let all = format!("{:?} {beside:?}", Sql::new(&naming));
         let code: String = all.split("\\n").filter(|line| !line.trim_start().starts_with("--")).collect();
         assert!(!code.contains("pillarbox."));
         assert!(!code.contains("\"outbox") && !code.contains("\"inbox"));
@@ -374,10 +395,11 @@ mod tests {
     /// H5: NOTIFY takes a lock that all commits of the server share; nothing that runs in a user's transaction does that.
     #[test]
     fn nothing_notifies() {
-        let parts = [&crate::migrate::QUEUE, &crate::migrate::LEDGER, &crate::migrate::INSTANCES];
+        let parts =
+            [&crate::migrate::QUEUE, &crate::migrate::LEDGER, &crate::migrate::INSTANCES, &crate::migrate::PAUSES];
         let migrations: String = parts.into_iter().flat_map(|part| part.steps).map(|migration| migration.sql).collect();
         let naming = Naming::default();
-        let beside = (InboxSql::new(&naming), InstanceSql::new(&naming));
+        let beside = (InboxSql::new(&naming), InstanceSql::new(&naming), PauseSql::new(&naming));
         let all = format!("{:?} {beside:?} {migrations}", Sql::new(&naming)).to_lowercase();
         assert!(!all.contains("notify"));
         assert!(!all.contains("trigger"));

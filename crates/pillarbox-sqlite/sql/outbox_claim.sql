@@ -3,6 +3,7 @@
 -- A row with a message key goes when all before it in its key go too, none after it is held, and nothing before it waits on
 -- the shelf; ?7 says whether a dead one there counts. A later one can be held when an earlier one was replayed: a few are
 -- looked at. ?8 has a byte for each partition, 1 where it is served, or is NULL; a key without a hash is partition 0's.
+-- ?9 is a JSON array of topics that stay where they are, or NULL; then only rows above ?10 are taken.
 UPDATE pillarbox_outbox
    SET owner_token = ?2,
        fence = ?3,
@@ -15,6 +16,8 @@ UPDATE pillarbox_outbox
             WHERE (owner_token IS NULL OR (coalesce(locked_until, 0) <= ?1 AND lost_lease_count < ?6))
               AND (due_at IS NULL OR due_at <= ?1)
               AND (expires_at IS NULL OR expires_at > ?1)
+              AND id > ?10
+              AND (?9 IS NULL OR topic NOT IN (SELECT value FROM json_each(?9)))
               AND (message_key IS NULL OR (
                    (?8 IS NULL OR substr(?8, abs(coalesce(key_hash, 0) % length(?8)) + 1, 1) = x'01')
                    AND NOT EXISTS (
@@ -24,7 +27,9 @@ UPDATE pillarbox_outbox
                           AND NOT ((lane.owner_token IS NULL OR (coalesce(lane.locked_until, 0) <= ?1 AND lane.lost_lease_count < ?6))
                                    AND (lane.due_at IS NULL OR lane.due_at <= ?1)
                                    AND (lane.expires_at IS NULL OR lane.expires_at > ?1)
-                                   AND (?8 IS NULL OR substr(?8, abs(coalesce(lane.key_hash, 0) % length(?8)) + 1, 1) = x'01')))
+                                   AND (?8 IS NULL OR substr(?8, abs(coalesce(lane.key_hash, 0) % length(?8)) + 1, 1) = x'01')
+                                   AND lane.id > ?10
+                                   AND (?9 IS NULL OR lane.topic NOT IN (SELECT value FROM json_each(?9)))))
                    AND NOT EXISTS (
                        SELECT 1
                          FROM (SELECT lane.locked_until

@@ -1,11 +1,14 @@
 -- A look before a claim, without the write lock: an idle store writes nothing and is in nobody's way. ?2 says whether a dead
--- message holds back later ones of its key, ?3 which partitions are served, as in outbox_claim.sql.
+-- message holds back later ones of its key, ?3 which partitions are served, ?4 which topics are left out and ?5 above which row
+-- is looked, as in outbox_claim.sql.
 SELECT EXISTS (
            SELECT 1
              FROM pillarbox_outbox AS ready CROSS JOIN pillarbox_outbox_now
             WHERE (owner_token IS NULL OR (coalesce(locked_until, 0) <= now AND lost_lease_count < ?1))
               AND (due_at IS NULL OR due_at <= now)
               AND (expires_at IS NULL OR expires_at > now)
+              AND id > ?5
+              AND (?4 IS NULL OR topic NOT IN (SELECT value FROM json_each(?4)))
               AND (message_key IS NULL OR (
                    (?3 IS NULL OR substr(?3, abs(coalesce(key_hash, 0) % length(?3)) + 1, 1) = x'01')
                    AND NOT EXISTS (
@@ -15,7 +18,9 @@ SELECT EXISTS (
                           AND NOT ((lane.owner_token IS NULL OR (coalesce(lane.locked_until, 0) <= now AND lane.lost_lease_count < ?1))
                                    AND (lane.due_at IS NULL OR lane.due_at <= now)
                                    AND (lane.expires_at IS NULL OR lane.expires_at > now)
-                                   AND (?3 IS NULL OR substr(?3, abs(coalesce(lane.key_hash, 0) % length(?3)) + 1, 1) = x'01')))
+                                   AND (?3 IS NULL OR substr(?3, abs(coalesce(lane.key_hash, 0) % length(?3)) + 1, 1) = x'01')
+                                   AND lane.id > ?5
+                                   AND (?4 IS NULL OR lane.topic NOT IN (SELECT value FROM json_each(?4)))))
                    AND NOT EXISTS (
                        SELECT 1
                          FROM (SELECT lane.locked_until

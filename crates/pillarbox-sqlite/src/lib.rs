@@ -71,6 +71,7 @@ mod instance;
 mod migrate;
 mod outbox;
 mod parameters;
+mod pause;
 mod progress;
 mod row;
 mod sql;

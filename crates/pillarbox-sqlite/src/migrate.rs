@@ -38,6 +38,12 @@ pub(crate) const PROGRESS: Part = Part {
     steps: &[Migration { number: 5, name: "progress", sql: include_str!("../migrations/0005_progress.sql") }],
 };
 
+/// Routes that an operator paused, deployed by the first pause.
+pub(crate) const PAUSES: Part = Part {
+    suffix: "_pause",
+    steps: &[Migration { number: 6, name: "pauses", sql: include_str!("../migrations/0006_pauses.sql") }],
+};
+
 const VERSION_TABLE: &str = "\
 CREATE TABLE IF NOT EXISTS pillarbox_schema_version (
     outbox     TEXT    NOT NULL,
@@ -157,7 +163,7 @@ mod tests {
 
     #[test]
     fn steps_are_numbered_without_gaps() {
-        let steps = [&QUEUE, &LEDGER, &INSTANCES, &PROGRESS].into_iter().flat_map(|part| part.steps);
+        let steps = [&QUEUE, &LEDGER, &INSTANCES, &PROGRESS, &PAUSES].into_iter().flat_map(|part| part.steps);
         let mut numbers: Vec<_> = steps.map(|step| step.number).collect();
         numbers.sort_unstable();
         assert_eq!(numbers, [1, 2, 3, 4, 5]);

@@ -1,9 +1,10 @@
 //! Claim, settle, renew, reap and purge. Binds, runs and reads; what must happen is decided elsewhere.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
+use pillarbox_core::floor::Look;
 use pillarbox_core::lease::{Claim, Held, Lease};
 use pillarbox_core::order::{AfterDead, REASON_PARKED};
 use pillarbox_core::outbox::{REASON_EXPIRED, REASON_LEASES_LOST};
@@ -12,7 +13,8 @@ use pillarbox_core::store::{
     Claimed, Enqueue, Enqueued, Exchanged, GuardPlan, OutboxStore, Reap, Reaped, Settlement, StoreOptions,
 };
 use pillarbox_core::{
-    Fence, InstanceStore, OwnerToken, ProgressStore, Served, Settled, StoreError, StoreId, Verdict, WorkId,
+    Fence, InstanceStore, LeftOut, OwnerToken, PauseStore, ProgressStore, Served, Settled, StoreError, StoreId,
+    Verdict, WorkId,
 };
 use serde_json::json;
 use sqlx::{SqlStr, SqliteConnection};
@@ -20,6 +22,7 @@ use sqlx::{SqlStr, SqliteConnection};
 use crate::enqueue::{enqueue_within, require_open};
 use crate::error::store_error;
 use crate::instance::SqliteInstances;
+use crate::pause::SqlitePauses;
 use crate::progress::SqliteProgress;
 use crate::row::{self, claimed, id_list, id_map, micros, work_id};
 use crate::store::{Inner, SqliteStore, at_now};
@@ -44,13 +47,21 @@ impl OutboxStore for SqliteStore {
     }
 
     async fn claim(&self, claim: Claim) -> Result<Vec<Claimed>, StoreError> {
-        let look = sqlx::query(self.inner.sql.claim_look.clone()).bind(self.inner.options.lost_leases_max);
-        let look = look.bind(claim.order().after_dead.holds_back()).bind(claim.served().map(Served::as_bytes));
-        let found = look.fetch_one(self.pool()).await.map_err(store_error)?;
-        if !row::get::<bool>(&found, 0)? {
-            return Ok(Vec::new());
-        }
-        self.write_at_now(move |inner, tx, now| Box::pin(claim_within(inner, tx, now, claim))).await
+        let look = self.look(&claim).await?;
+        let start = start_of(look.as_ref());
+        let first = sqlx::query(self.inner.sql.claim_look.clone()).bind(self.inner.options.lost_leases_max);
+        let first = first.bind(claim.order().after_dead.holds_back()).bind(claim.served().map(Served::as_bytes));
+        let first = first.bind(claim.left_out().map(as_json)).bind(start);
+        let found = first.fetch_one(self.pool()).await.map_err(store_error)?;
+        let claimed = match row::get::<bool>(&found, 0)? {
+            true => {
+                let claim = claim.clone();
+                self.write_at_now(move |inner, tx, now| Box::pin(claim_within(inner, tx, now, claim, start))).await?
+            }
+            false => Vec::new(),
+        };
+        note_claimed(&claim, &claimed, look);
+        Ok(claimed)
     }
 
     async fn settle(&self, owner: OwnerToken, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
@@ -60,6 +71,7 @@ impl OutboxStore for SqliteStore {
         }
         let sorted = Sorted::new(owner, &plan, self.inner.options.retention);
         let applied = self.write_at_now(move |inner, tx, now| Box::pin(sorted.apply(inner, tx, now))).await?;
+        self.inner.floor.freed(Instant::now(), plan.freed());
         Ok(plan.answers(applied))
     }
 
@@ -69,14 +81,18 @@ impl OutboxStore for SqliteStore {
             return Ok(Exchanged { settled: Vec::new(), claimed: self.claim(claim).await? });
         }
         let sorted = Sorted::new(claim.owner(), &plan, self.inner.options.retention);
+        self.inner.floor.freed(Instant::now(), plan.freed());
+        let look = self.look(&claim).await?;
+        let (start, next) = (start_of(look.as_ref()), claim.clone());
         let (applied, claimed) = self
             .write_at_now(move |inner, tx, now| {
                 Box::pin(async move {
                     let applied = sorted.apply(inner, tx, now).await?;
-                    Ok((applied, claim_within(inner, tx, now, claim).await?))
+                    Ok((applied, claim_within(inner, tx, now, next, start).await?))
                 })
             })
             .await?;
+        note_claimed(&claim, &claimed, look);
         Ok(Exchanged { settled: plan.answers(applied), claimed })
     }
 
@@ -152,12 +168,34 @@ impl OutboxStore for SqliteStore {
         Some(Arc::new(SqliteInstances::beside(self)))
     }
 
+    fn pauses(&self) -> Option<Arc<dyn PauseStore>> {
+        Some(Arc::new(SqlitePauses::beside(self)))
+    }
+
     fn progress(&self) -> Option<Arc<dyn ProgressStore>> {
         Some(Arc::new(SqliteProgress::beside(self)))
     }
 }
 
 impl SqliteStore {
+    /// Where a claim starts. One that leaves nothing out finds its rows at the start of the table.
+    async fn look(&self, claim: &Claim) -> Result<Option<Look<'_>>, StoreError> {
+        let floor = &self.inner.floor;
+        floor.leave_out(claim.left_out());
+        if claim.left_out().is_none() {
+            return Ok(None);
+        }
+        floor.serve(claim.served());
+        let top = if floor.wants_top() { self.top().await? } else { None };
+        Ok(Some(floor.look(Instant::now(), self.inner.options.rescan_interval, top)))
+    }
+
+    /// The highest row there is.
+    async fn top(&self) -> Result<Option<WorkId>, StoreError> {
+        let top = sqlx::query(self.inner.sql.top.clone()).fetch_one(self.pool()).await.map_err(store_error)?;
+        Ok(row::get::<Option<i64>>(&top, 0)?.map(WorkId::from_i64))
+    }
+
     /// Applies verdicts through a connection that is inside a transaction.
     pub(crate) async fn settle_on(
         &self,
@@ -169,6 +207,20 @@ impl SqliteStore {
         let sorted = Sorted::new(owner, plan, self.inner.options.retention);
         let applied = at_now(&self.inner, tx, move |inner, tx, now| Box::pin(sorted.apply(inner, tx, now))).await?;
         Ok(plan.answers(applied))
+    }
+}
+
+/// The row above which a claim starts; rows written by hand may have any number.
+fn start_of(look: Option<&Look<'_>>) -> i64 {
+    look.map(Look::above).filter(|above| *above != 0).unwrap_or(i64::MIN)
+}
+
+/// Takes note of what a claim brought, for the next one.
+fn note_claimed(claim: &Claim, claimed: &[Claimed], look: Option<Look<'_>>) {
+    if let Some(look) = look {
+        let full = claimed.len() >= usize::try_from(claim.limit()).unwrap_or(usize::MAX);
+        let highest = claimed.last().map(|last| last.held.work_id);
+        look.claimed(Instant::now(), highest, full, claimed.iter().any(Claimed::has_key));
     }
 }
 
@@ -191,8 +243,10 @@ pub(crate) async fn claim_within(
     tx: &mut SqliteConnection,
     now: i64,
     claim: Claim,
+    start: i64,
 ) -> Result<Vec<Claimed>, StoreError> {
     let fence = claim.lease().fence();
+    let left_out = claim.left_out().map(as_json);
     let take = |sql: &SqlStr, limit: u32| {
         let query = sqlx::query(sql.clone())
             .bind(now)
@@ -211,6 +265,7 @@ pub(crate) async fn claim_within(
         true => (&inner.sql.claim_sequence_waiting, &inner.sql.claim_sequence),
         false => (&inner.sql.claim_waiting, &inner.sql.claim),
     };
+    // Those that waited come whatever their topic: on the shelf nothing would keep a claim from walking over them each time.
     let rows = take(waiting, claim.limit()).fetch_all(&mut *tx).await.map_err(store_error)?;
     let mut taken: Vec<Claimed> = rows.iter().map(|row| claimed(row, fence)).collect::<Result<_, _>>()?;
     if !taken.is_empty() {
@@ -220,7 +275,11 @@ pub(crate) async fn claim_within(
     let room = claim.limit().saturating_sub(u32::try_from(taken.len()).unwrap_or(u32::MAX));
     if room > 0 {
         // Not row by row as they come: every wait for one would cost more than reading it.
-        let rows = take(live, room).fetch_all(tx).await.map_err(store_error)?;
+        let live = match claim.order().in_sequence {
+            true => take(live, room),
+            false => take(live, room).bind(left_out).bind(start),
+        };
+        let rows = live.fetch_all(tx).await.map_err(store_error)?;
         taken.reserve(rows.len());
         for row in &rows {
             taken.push(claimed(row, fence)?);
@@ -228,6 +287,10 @@ pub(crate) async fn claim_within(
     }
     taken.sort_unstable_by_key(|claimed| claimed.held.work_id);
     Ok(taken)
+}
+
+fn as_json(left_out: &LeftOut) -> String {
+    json!(left_out.topics().collect::<Vec<_>>()).to_string()
 }
 
 /// Puts right the rows of the live table from `after` to `last`.

@@ -9,6 +9,7 @@ use pillarbox_core::inbox::{ContentHash, InboxRecord, Standing, state_of};
 use pillarbox_core::instance::{InstanceParts, InstanceRecord};
 use pillarbox_core::lease::Held;
 use pillarbox_core::parts::Parts;
+use pillarbox_core::pause::{Pause, PauseRecord};
 use pillarbox_core::store::{Claimed, Undecodable};
 use pillarbox_core::{Fence, InstanceId, Message, MessageId, OwnerToken, State, StoreError, WorkId};
 use sqlx::sqlite::SqliteRow;
@@ -121,6 +122,19 @@ pub(crate) fn instance(row: &SqliteRow) -> Result<Option<InstanceRecord>, StoreE
         last_seen_at: from_micros(get(row, 7)?),
         silent_for: Duration::from_micros(get::<i64>(row, 8)?.unsigned_abs()),
     }))
+}
+
+/// A row of `pause_list.sql`.
+pub(crate) fn pause(row: &SqliteRow) -> Result<PauseRecord, StoreError> {
+    let words = |column| {
+        let text = get::<Option<&[u8]>>(row, column)?;
+        Ok::<_, StoreError>(text.map(|text| String::from_utf8_lossy(text).into_owned()).unwrap_or_default())
+    };
+    Ok(PauseRecord {
+        pause: Pause::new(words(0)?).reason(words(1)?).by(words(2)?),
+        since: from_micros(get(row, 3)?),
+        lasts: Duration::from_micros(get::<i64>(row, 4)?.unsigned_abs()),
+    })
 }
 
 /// Three columns from here on: the ledger's word, whether the message was queued, and where the queue has it.

@@ -76,7 +76,7 @@ statements! {
     claim claim_look claim_waiting claim_sequence claim_sequence_waiting
     settle_done settle_shelve settle_remove settle_remove_claim settle_return renew
     reap_look reap_shelve reap_release reap_waiting purge purge_look
-    topics leases get list_live group_dead delete blocked_keys diagnose
+    topics leases get list_live group_dead delete blocked_keys diagnose top
 }
 
 /// A literal, because only a literal lets SQLite use the partial indexes.
@@ -115,6 +115,11 @@ macro_rules! statements_beside {
 statements_beside! {
     /// The statements of the list of instances.
     InstanceStatements, "instance": heartbeat leave live forget
+}
+
+statements_beside! {
+    /// The statements of the list of paused routes.
+    PauseStatements, "pause": add end find list
 }
 
 statements_beside! {

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use pillarbox_core::floor::Floor;
 use pillarbox_core::store::{BoxFuture, StoreOptions};
 use pillarbox_core::{SchemaAdmin, StoreError, StoreId};
 use sqlx::pool::PoolConnection;
@@ -49,6 +50,8 @@ pub(crate) struct Inner {
     writer: Option<SqlitePool>,
     /// One permit: whose turn it is among the transactions that the store begins for its user.
     pub(crate) turns: Arc<Semaphore>,
+    /// Where claims start that leave topics out; all others start at the first row.
+    pub(crate) floor: Floor,
 }
 
 impl Inner {
@@ -133,7 +136,7 @@ impl SqliteStore {
         let sql = Statements::new(&options.naming);
         let policy = options.schema;
         let turns = Arc::new(Semaphore::new(1));
-        let store = Self { inner: Arc::new(Inner { id, options, sql, pool, writer, turns }) };
+        let store = Self { inner: Arc::new(Inner { id, options, sql, pool, writer, turns, floor: Floor::default() }) };
         store.apply_policy(policy).await?;
         Ok(store)
     }
@@ -165,6 +168,7 @@ impl SqliteStore {
             writer: Some(writer_beside(&own)),
             pool: own,
             turns: Arc::new(Semaphore::new(1)),
+            floor: Floor::default(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -174,7 +178,7 @@ impl SqliteStore {
         let Inner { pool, writer, turns, .. } = &*self.inner;
         let sql = Statements::new(&options.naming);
         let (pool, writer, turns) = (pool.clone(), writer.clone(), Arc::clone(turns));
-        Self { inner: Arc::new(Inner { id, options, sql, pool, writer, turns }) }
+        Self { inner: Arc::new(Inner { id, options, sql, pool, writer, turns, floor: Floor::default() }) }
     }
 
     /// Runs `work` at the database's now, and remembers that time if anything was written.

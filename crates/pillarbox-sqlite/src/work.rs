@@ -25,7 +25,7 @@ impl WorkTransaction<SqliteStore> for SqliteTransaction {
         store: &'a SqliteStore,
         claim: Claim,
     ) -> BoxFuture<'a, Result<Vec<Claimed>, StoreError>> {
-        Box::pin(self.run(store, move |inner, tx, now| Box::pin(claim_within(inner, tx, now, claim))))
+        Box::pin(self.run(store, move |inner, tx, now| Box::pin(claim_within(inner, tx, now, claim, i64::MIN))))
     }
 
     fn renew_planned<'a>(

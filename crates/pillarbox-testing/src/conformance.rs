@@ -318,6 +318,14 @@ macro_rules! conformance {
                 a_lease_given_back_is_not_lost,
                 a_message_that_kills_its_workers_is_buried,
             }
+            left_out {
+                a_claim_brings_all_but_the_topics_it_leaves_out,
+                what_is_left_out_lies_in_nobodys_way,
+                what_was_left_out_is_found_when_it_is_wanted,
+                later_messages_of_a_key_wait_behind_one_that_is_left_out,
+                many_keys_behind_what_is_left_out_hold_up_nobody,
+                what_waited_is_brought_once_and_then_left_out,
+            }
             limits {
                 instants_are_cut_to_microseconds,
                 instants_of_every_year_come_back,
@@ -372,6 +380,16 @@ macro_rules! conformance {
                 an_exchange_takes_from_served_partitions,
                 new_partitions_are_looked_through_at_once,
                 a_sequence_knows_no_partitions,
+            }
+            pauses {
+                a_pause_lasts_until_the_route_is_resumed,
+                a_second_pause_changes_nothing_and_tells_of_the_first,
+                routes_are_told_apart_to_the_letter,
+                what_is_said_of_a_pause_is_bounded,
+                many_at_once_pause_a_route_once,
+                the_list_is_deployed_when_it_is_used,
+                each_queue_has_a_list_of_its_own,
+                a_pause_cut_short_harms_nobody,
             }
             races {
                 sixteen_claimants_never_share_a_message,

@@ -10,8 +10,8 @@ use pillarbox_core::retention::PurgeLimit;
 use pillarbox_core::store::{Enqueue, Placement, Reap, Settlement};
 use pillarbox_core::{
     Checkpoint, ConsumeIn, Coordinated, InboxState, InboxStore, Incoming, Instance, Message, MessageId, OutboxAdmin,
-    OutboxStore, Outcome, OwnerToken, Receipt, ReceptorResult, Recorded, Settled, State, StoreError, StoreTransaction,
-    Transactional, Verdict, WithInbox,
+    OutboxStore, Outcome, OwnerToken, Pause, Receipt, ReceptorResult, Recorded, Settled, State, StoreError,
+    StoreTransaction, Transactional, Verdict, WithInbox,
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -36,6 +36,7 @@ pub async fn use_everything<S: Coordinated + OutboxAdmin + Clone>(store: &S) -> 
     work(&*inbox.queue(), &*inbox.admin(), 5).await?;
     inbox.purge(PurgeLimit::default()).await?;
     register(store).await?;
+    pause(store).await?;
     coordinate(store).await
 }
 
@@ -71,6 +72,16 @@ async fn register<S: OutboxStore>(store: &S) -> Result<(), StoreError> {
     assert_eq!(instances.live(HOUR).await?.len(), 1);
     assert!(instances.leave(instance.id()).await?);
     instances.forget(HOUR, PurgeLimit::default()).await?;
+    Ok(())
+}
+
+/// What an operator does about routes, and what a runtime reads of it.
+async fn pause<S: OutboxStore>(store: &S) -> Result<(), StoreError> {
+    let Some(pauses) = store.pauses() else { return Ok(()) };
+    pauses.apply_policy(store.options().schema).await?;
+    assert_eq!(pauses.pause(&Pause::new("orders").reason("everything")).await?, None);
+    assert_eq!(pauses.paused().await?.len(), 1);
+    assert!(pauses.resume("orders").await?.is_some());
     Ok(())
 }
 

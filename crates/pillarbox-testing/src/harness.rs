@@ -58,8 +58,8 @@ pub trait Harness: Sized + Send + Sync + 'static {
     /// Opens a store with exactly these options, naming included, in the database of this test.
     fn connect_as_is(&self, options: StoreOptions) -> impl Future<Output = Result<Self::Store, StoreError>> + Send;
 
-    /// Lets time pass for this test alone: every time in its tables, those of its inbox, of the outbox's list of instances and
-    /// of the coordinator's progress included, moves so far into the past.
+    /// Lets time pass for this test alone: every time in its tables, those of its inbox, of the outbox's lists of instances and of
+    /// pauses and of the coordinator's progress included, moves so far into the past.
     fn advance(&self, by: Duration) -> impl Future<Output = ()> + Send;
 
     /// Overwrites the recorded schema version, as an older or newer program would have left it.

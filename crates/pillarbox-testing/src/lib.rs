@@ -95,6 +95,7 @@ pub use encryption::Encryption;
 pub use everything::use_everything;
 pub use harness::{Harness, StoreTx};
 pub use memory::{
-    MemoryDatabase, MemoryHarness, MemoryInbox, MemoryInstances, MemoryProgress, MemoryStore, MemoryTransaction,
+    MemoryDatabase, MemoryHarness, MemoryInbox, MemoryInstances, MemoryPauses, MemoryProgress, MemoryStore,
+    MemoryTransaction,
 };
 pub use recorder::Recorder;

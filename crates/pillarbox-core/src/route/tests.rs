@@ -261,3 +261,29 @@ fn no_ambiguity_is_overlooked() {
         }
     });
 }
+
+#[test]
+fn who_can_get_messages_of_a_topic_is_known() {
+    let table = RouteTable::new([
+        Selector::topic("order.created"),
+        Selector::topic("order.created").tenant("acme"),
+        Selector::topic("order.*"),
+        Selector::topic("order.paid").tenant("acme"),
+        Selector::pair("Order", "shipped"),
+        Selector::topic("audit.**").header("kind", "login"),
+    ])
+    .unwrap();
+    let cases = [
+        ("order.created", Some(vec![1, 0])),
+        ("order.paid", Some(vec![3, 4, 2])),
+        ("order.lost", Some(vec![4, 2])),
+        ("audit.x", None),
+        ("payment", None),
+    ];
+    for (topic, takers) in cases {
+        assert_eq!(table.takers(topic), takers, "{topic}");
+    }
+    let mut named: Vec<_> = table.topics().collect();
+    named.sort_unstable();
+    assert_eq!(named, ["order.created", "order.paid"]);
+}

@@ -159,6 +159,11 @@ impl Harness for MysqlHarness {
                 self.run(&format!("UPDATE {{t}}_{table} SET {}", back(&["changed_at"]))).await;
             }
         }
+        let pauses = "SELECT COUNT(*) FROM information_schema.tables
+                      WHERE table_schema = DATABASE() AND table_name = '{t}_pause'";
+        if self.number(pauses).await > 0 {
+            self.run(&format!("UPDATE {{t}}_pause SET {}", back(&["paused_at"]))).await;
+        }
         let instances = "SELECT COUNT(*) FROM information_schema.tables
                          WHERE table_schema = DATABASE() AND table_name = '{t}_instance'";
         if self.number(instances).await > 0 {

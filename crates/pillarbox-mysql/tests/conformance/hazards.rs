@@ -134,6 +134,7 @@ async fn the_claim_sorts_nothing() {
     let values = [
         ("p_floor", "0"),
         ("p_lost_leases_max", "5"),
+        ("p_left_out", "x'006100'"),
         ("v_room", "10"),
         ("v_now", "UTC_TIMESTAMP(6)"),
         ("v_until", "NULL"),
@@ -162,7 +163,8 @@ async fn a_second_worker_gets_what_is_free() {
     let h = start().await;
     h.store().enqueue(Enqueue::pending(&vec_of(20))).await.unwrap();
     let mut slow = connection().await;
-    run(&mut slow, h.named("START TRANSACTION; CALL {t}_claim_rows(x'01', 1, 60000000, 10, 0, 5, 1, NULL)")).await;
+    run(&mut slow, h.named("START TRANSACTION; CALL {t}_claim_rows(x'01', 1, 60000000, 10, 0, 5, 1, NULL, NULL)"))
+        .await;
     let got = h.store().claim(claim(OwnerToken::new(), 20)).await.unwrap();
     assert_eq!(got.len(), 10);
     run(&mut slow, "ROLLBACK".into()).await;

@@ -87,9 +87,10 @@ async fn a_user_with_few_rights_does_everything_but_deploy() {
     h.inbox().await;
     h.store().instances().unwrap().deploy_schema().await.unwrap();
     h.store().progress().unwrap().deploy_schema().await.unwrap();
+    h.store().pauses().unwrap().deploy_schema().await.unwrap();
     let user = format!("'{}'@'%'", h.named("{s}"));
     h.run(&format!("CREATE USER {user}")).await;
-    let beside = ["{t}_instance", "{t}_receptor", "{t}_checkpoint"];
+    let beside = ["{t}_instance", "{t}_receptor", "{t}_checkpoint", "{t}_pause"];
     for table in ["{t}", "{t}_shelf", "{s}_inbox", "{s}_inbox_shelf", "{s}_inbox_ledger"].into_iter().chain(beside) {
         h.run(&format!("GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO {user}")).await;
     }

@@ -42,7 +42,7 @@ async fn claimed(h: &MysqlHarness, limit: u32) -> String {
 async fn claim_slowly(h: &MysqlHarness, limit: u32) -> (MySqlConnection, usize) {
     let mut slow = MySqlConnection::connect(&url()).await.unwrap();
     slow.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION").await.unwrap();
-    let call = h.named(&format!("CALL {{t}}_claim_rows(x'01', 1, 60000000, {limit}, 0, 5, 1, NULL)"));
+    let call = h.named(&format!("CALL {{t}}_claim_rows(x'01', 1, 60000000, {limit}, 0, 5, 1, NULL, NULL)"));
     let taken = sqlx::raw_sql(AssertSqlSafe(call)).fetch_all(&mut slow).await.unwrap().len();
     (slow, taken)
 }
@@ -132,6 +132,7 @@ async fn the_claim_finds_a_key_by_its_index() {
         ("v_last", "0"),
         ("v_open", "10"),
         ("p_served", "x'01'"),
+        ("p_left_out", "x'006100'"),
         ("v_partitions", "1"),
         ("v_now", "UTC_TIMESTAMP(6)"),
     ];

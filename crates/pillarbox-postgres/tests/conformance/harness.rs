@@ -163,6 +163,10 @@ impl<R: Route> Harness for PostgresHarness<R> {
                 self.run(&format!("UPDATE {{schema}}.outbox_{table} SET changed_at = changed_at - {by}")).await;
             }
         }
+        let pauses = "SELECT count(*) FROM pg_tables WHERE schemaname = '{schema}' AND tablename = 'outbox_pause'";
+        if self.number(pauses).await > 0 {
+            self.run(&format!("UPDATE {{schema}}.outbox_pause SET paused_at = paused_at - {by}")).await;
+        }
         let instances =
             "SELECT count(*) FROM pg_tables WHERE schemaname = '{schema}' AND tablename = 'outbox_instance'";
         if self.number(instances).await > 0 {

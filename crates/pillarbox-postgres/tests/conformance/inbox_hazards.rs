@@ -83,13 +83,14 @@ fn a_role_with_few_rights_does_everything_but_deploy() {
         h.inbox().await;
         h.store().instances().unwrap().deploy_schema().await.unwrap();
         h.store().progress().unwrap().deploy_schema().await.unwrap();
+        h.store().pauses().unwrap().deploy_schema().await.unwrap();
         let role = format!("i_{}", h.naming.schema());
         h.run(&format!(
             "REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA {{schema}} FROM PUBLIC;
              CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA {{schema}} TO {role};
              GRANT SELECT, INSERT, UPDATE, DELETE ON {{schema}}.outbox, {{schema}}.outbox_shelf, {{schema}}.inbox,
                  {{schema}}.inbox_shelf, {{schema}}.inbox_ledger, {{schema}}.outbox_instance,
-                 {{schema}}.outbox_receptor, {{schema}}.outbox_checkpoint TO {role};
+                 {{schema}}.outbox_receptor, {{schema}}.outbox_checkpoint, {{schema}}.outbox_pause TO {role};
              GRANT USAGE ON SEQUENCE {{schema}}.outbox_id, {{schema}}.inbox_id TO {role}"
         ))
         .await;

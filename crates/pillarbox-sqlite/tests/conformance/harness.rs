@@ -115,6 +115,9 @@ impl Harness for SqliteHarness {
                 self.run(&format!("UPDATE {{t}}_{table} SET changed_at = changed_at - {by};")).await;
             }
         }
+        if self.number("SELECT count(*) FROM sqlite_master WHERE name = '{t}_pause'").await > 0 {
+            self.run(&format!("UPDATE {{t}}_pause SET paused_at = paused_at - {by};")).await;
+        }
         let has_instances = "SELECT count(*) FROM sqlite_master WHERE name = '{t}_instance'";
         if self.number(has_instances).await > 0 {
             self.run(&format!(

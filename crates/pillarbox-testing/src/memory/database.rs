@@ -13,6 +13,7 @@ use pillarbox_core::store::StoreOptions;
 use super::instance::Instances;
 use super::ledger::Ledger;
 use super::outbox::Outbox;
+use super::pause;
 use super::progress::Progress;
 use super::store::MemoryStore;
 use super::transaction::MemoryTransaction;
@@ -29,6 +30,9 @@ const INSTANCES_VERSION: u32 = 4;
 /// The version of the tables of progress; the same number as in the other backends.
 const PROGRESS_VERSION: u32 = 5;
 
+/// The version of the list of paused routes; the same number as in the other backends.
+const PAUSES_VERSION: u32 = 6;
+
 /// A database in memory, shared by all its handles.
 #[derive(Clone)]
 pub struct MemoryDatabase {
@@ -43,6 +47,7 @@ pub(super) struct Inner {
     ledgers: HashMap<Naming, Ledger>,
     instances: HashMap<Naming, Instances>,
     progress: HashMap<Naming, Progress>,
+    pauses: HashMap<Naming, pause::Rows>,
     pub(super) business_row_count: u64,
 }
 
@@ -57,6 +62,7 @@ impl MemoryDatabase {
             ledgers: HashMap::new(),
             instances: HashMap::new(),
             progress: HashMap::new(),
+            pauses: HashMap::new(),
             business_row_count: 0,
         };
         Self { inner: Arc::new(Mutex::new(inner)) }
@@ -132,6 +138,15 @@ impl MemoryDatabase {
         SchemaStatus::of(self.lock().progress.contains_key(naming).then_some(PROGRESS_VERSION), PROGRESS_VERSION)
     }
 
+    pub(super) fn deploy_pauses(&self, naming: &Naming) -> u32 {
+        self.lock().pauses.entry(naming.clone()).or_default();
+        PAUSES_VERSION
+    }
+
+    pub(super) fn pauses_status(&self, naming: &Naming) -> SchemaStatus {
+        SchemaStatus::of(self.lock().pauses.contains_key(naming).then_some(PAUSES_VERSION), PAUSES_VERSION)
+    }
+
     pub(super) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
@@ -178,6 +193,15 @@ impl Inner {
         self.now += Duration::from_millis(1);
         let missing = || StoreError::rejected(SchemaStatus::Missing.to_string());
         Ok((self.progress.get_mut(naming).ok_or_else(missing)?, self.now))
+    }
+}
+
+impl Inner {
+    /// As [`call`](Self::call), on the list of paused routes.
+    pub(super) fn call_pauses(&mut self, naming: &Naming) -> Result<(&mut pause::Rows, SystemTime), StoreError> {
+        self.now += Duration::from_millis(1);
+        let missing = || StoreError::rejected(SchemaStatus::Missing.to_string());
+        Ok((self.pauses.get_mut(naming).ok_or_else(missing)?, self.now))
     }
 }
 

@@ -105,8 +105,10 @@ impl Outbox {
         let is_free = |row: &Row| is_served(row) && self.locks.holder(row.id).is_none();
         let woken = Lanes::new(&self.rows, claim.order(), now).woken(limit, is_free);
         let mut claimed = self.lease(woken, claim, now);
+        let is_left_out = |row: &Row| claim.left_out().is_some_and(|left_out| left_out.has(row.message.topic()));
         let is_ready = |row: &Row| {
             is_served(row)
+                && !is_left_out(row)
                 && row.is_due(now)
                 && !row.is_expired(now)
                 && self.locks.holder(row.id).is_none()

@@ -11,13 +11,14 @@ use pillarbox_core::retention::PurgeLimit;
 use pillarbox_core::schema::{SchemaPolicy, SchemaStatus};
 use pillarbox_core::store::{Claimed, Enqueue, Enqueued, Exchanged, GuardPlan, Reap, Reaped, Settlement, StoreOptions};
 use pillarbox_core::{
-    InstanceStore, OutboxStore, OwnerToken, ProgressStore, SchemaAdmin, Settled, StoreError, StoreId,
+    InstanceStore, OutboxStore, OwnerToken, PauseStore, ProgressStore, SchemaAdmin, Settled, StoreError, StoreId,
 };
 
 use super::database::MemoryDatabase;
 use super::instance::MemoryInstances;
 use super::locks::until_free;
 use super::outbox::Outbox;
+use super::pause::MemoryPauses;
 use super::progress::MemoryProgress;
 use super::row::Row;
 use super::staged::Overlay;
@@ -181,6 +182,10 @@ impl OutboxStore for MemoryStore {
 
     fn instances(&self) -> Option<Arc<dyn InstanceStore>> {
         Some(Arc::new(MemoryInstances::beside(self)))
+    }
+
+    fn pauses(&self) -> Option<Arc<dyn PauseStore>> {
+        Some(Arc::new(MemoryPauses::beside(self)))
     }
 
     fn progress(&self) -> Option<Arc<dyn ProgressStore>> {

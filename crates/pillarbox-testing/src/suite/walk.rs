@@ -157,15 +157,16 @@ impl<'a, H: Harness> Walk<'a, H> {
 
     async fn claim(&mut self) {
         let owner = self.rng.random_range(0..3);
-        let claim = self.next_claim(owner).serving(self.served());
+        let claim = self.next_claim(owner).serving(self.served()).leaving_out(self.left_out());
         let model = self.model.claim(claim.clone()).await.expect("the reference claims");
         let backend = self.backend.claim(claim.clone()).await.expect("the backend claims");
         let what = format!(
-            "claim {} for owner {owner}, lease {:?}, {:?}, {:?}",
+            "claim {} for owner {owner}, lease {:?}, {:?}, {:?}, without {:?}",
             claim.limit(),
             claim.lease().duration(),
             claim.order(),
-            claim.served().map(Served::as_bytes)
+            claim.served().map(Served::as_bytes),
+            claim.left_out()
         );
         self.compare(&what, self.claimed(&model, Side::Model), self.claimed(&backend, Side::Backend));
         self.hand_out(owner, &model, &backend);
@@ -185,17 +186,18 @@ impl<'a, H: Harness> Walk<'a, H> {
         let owner = self.rng.random_range(0..3);
         // What the call itself gives back at once may or may not be in its claim: such verdicts are left to settle.
         let asked = self.settlements(owner, false);
-        let claim = self.next_claim(owner).serving(self.served());
+        let claim = self.next_claim(owner).serving(self.served()).leaving_out(self.left_out());
         let model =
             self.model.exchange(&on(Side::Model, &asked), claim.clone()).await.expect("the reference exchanges");
         let backend =
             self.backend.exchange(&on(Side::Backend, &asked), claim.clone()).await.expect("the backend exchanges");
         let what = format!(
-            "exchange by owner {owner}: {}, claim {} {:?}, {:?}",
+            "exchange by owner {owner}: {}, claim {} {:?}, {:?}, without {:?}",
             self.verdicts(&asked),
             claim.limit(),
             claim.order(),
-            claim.served().map(Served::as_bytes)
+            claim.served().map(Served::as_bytes),
+            claim.left_out()
         );
         let seen = (model.settled, self.claimed(&model.claimed, Side::Model));
         self.compare(&what, seen, (backend.settled, self.claimed(&backend.claimed, Side::Backend)));

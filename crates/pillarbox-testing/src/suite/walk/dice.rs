@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-use pillarbox_core::{AfterDead, Order, PartitionCount, Served};
+use pillarbox_core::{AfterDead, LeftOut, Order, PartitionCount, Served};
 use rand::RngExt as _;
 use rand::seq::IndexedRandom as _;
 
 use super::super::support::*;
 use super::{Handed, Walk};
 use crate::Harness;
+
+/// Alike for whoever does not look closely.
+const TOPICS: [&str; 3] = ["a", "A", "a "];
 
 impl<H: Harness> Walk<'_, H> {
     /// One to five messages of one kind, or an old one again.
@@ -26,7 +29,7 @@ impl<H: Harness> Walk<'_, H> {
         let count = self.rng.random_range(1..=5);
         let mut batch = Vec::new();
         for _ in 0..count {
-            let topic = ["a", "A", "a "].choose(&mut self.rng).copied().unwrap_or("a");
+            let topic = TOPICS.choose(&mut self.rng).copied().unwrap_or("a");
             let mut message = Message::new(topic, "payload").header("h", "v");
             if let Some(key) = [None, None, Some("k"), Some("K")].choose(&mut self.rng).copied().flatten() {
                 message = message.key(key);
@@ -56,6 +59,16 @@ impl<H: Harness> Walk<'_, H> {
     pub(super) fn served(&mut self) -> Option<Served> {
         let (drawn, count) = (self.rng.random_range(0..9), PartitionCount::new(3).expect("a legal count"));
         (drawn < 3).then(|| Served::only(count, |partition| partition.get() == drawn))
+    }
+
+    /// Mostly nothing, else one or two topics.
+    pub(super) fn left_out(&mut self) -> LeftOut {
+        // Three bits of four: nothing is left out where the fourth is set.
+        let drawn = self.rng.random_range(0..16);
+        let drawn = if drawn < 8 { drawn } else { 0 };
+        LeftOut::new(
+            TOPICS.into_iter().enumerate().filter(|(at, _)| drawn & (1 << at) > 0).map(|(_, topic)| topic.into()),
+        )
     }
 
     pub(super) fn after_dead(&mut self) -> AfterDead {

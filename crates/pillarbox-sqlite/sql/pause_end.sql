@@ -1,0 +1,2 @@
+-- Resumes a route.
+DELETE FROM pillarbox_outbox_pause WHERE route = ?1;
