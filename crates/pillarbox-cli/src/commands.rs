@@ -11,6 +11,7 @@ mod instances;
 mod list;
 mod man;
 mod migrate;
+mod pause;
 mod purge;
 mod relay;
 mod replay;
@@ -43,6 +44,10 @@ pub(crate) enum Command {
     Replay(replay::Options),
     /// Remove what was delivered long ago; without --yes, say how many
     Purge(purge::Options),
+    /// Let the messages of a route wait, on every instance, until it is resumed
+    Pause(pause::PauseOptions),
+    /// Let a paused route go on
+    Resume(pause::Options),
     /// Watch the counts and rates of every topic, live
     Top(top::Options),
     /// Check clock, schema, rights, durability, wake-ups and connections, and say how to fix what is wrong
@@ -80,6 +85,8 @@ impl Command {
             Self::Show(options) => show::run(options).await,
             Self::Replay(options) => replay::run(options).await,
             Self::Purge(options) => purge::run(options).await,
+            Self::Pause(options) => pause::pause(options).await,
+            Self::Resume(options) => pause::resume(options).await,
             Self::Top(options) => top::run(options).await,
             Self::Doctor(options) => doctor::run(options).await,
             Self::Bench(options) => bench::run(options).await,

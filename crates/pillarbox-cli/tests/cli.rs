@@ -17,6 +17,8 @@ mod instances;
 mod languages;
 #[path = "cli/list.rs"]
 mod list;
+#[path = "cli/pauses.rs"]
+mod pauses;
 #[path = "cli/relay.rs"]
 mod relay;
 #[path = "cli/replay.rs"]

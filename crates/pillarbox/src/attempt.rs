@@ -48,6 +48,14 @@ impl Ended {
         })
     }
 
+    /// Why the destination is down, if it is.
+    pub(crate) fn unavailable(&self) -> Option<&str> {
+        match self {
+            Self::Unavailable(reason) => Some(reason),
+            Self::End(_) | Self::Committed => None,
+        }
+    }
+
     /// What interceptors are shown.
     fn shown(&self) -> &AttemptEnd {
         match self {

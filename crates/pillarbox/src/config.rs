@@ -53,6 +53,8 @@ pub(crate) struct Config {
     pub(crate) drains: bool,
     /// Wake-ups of other processes are subscribed to.
     pub(crate) listens: bool,
+    /// How old what is known of an operator's pauses may be when a message begins; none when they are not asked for.
+    pub(crate) obey_within: Option<Duration>,
 }
 
 impl Default for Config {
@@ -79,6 +81,7 @@ impl Default for Config {
             backs_off: false,
             drains: false,
             listens: true,
+            obey_within: None,
         }
     }
 }
@@ -120,6 +123,9 @@ impl Config {
             ("pause_max", self.pause_max, millisecond),
         ] {
             time_within(field, value, min, INTERVAL_MAX, &mut problems);
+        }
+        if let Some(within) = self.obey_within {
+            time_within("obey_pauses", within, millisecond, INTERVAL_MAX, &mut problems);
         }
         time_within("settle_interval", self.settle_interval, Duration::ZERO, Duration::from_secs(1), &mut problems);
         if self.pause_first > self.pause_max {

@@ -22,6 +22,7 @@ use crate::config::UnknownTopics;
 use crate::context::{Context, Delivery};
 use crate::flight::{Flight, Flights};
 use crate::hot_path::Hub;
+use crate::obedience::Obedience;
 use crate::pauses::RoutePauses;
 use crate::plan::{Plan, PlannedRoute, RouteHandler};
 use crate::queue::{Lane, Path, Queue};
@@ -47,6 +48,7 @@ pub(crate) struct Engine {
     pub(crate) flights: Flights,
     pub(crate) verdicts: Verdicts,
     pub(crate) pauses: RoutePauses,
+    pub(crate) obedience: Obedience,
     pub(crate) counters: Counters,
     pub(crate) calls: Calls,
     /// Something was settled, claimed or ended: those who wait for quiet look again.
@@ -84,6 +86,7 @@ impl Engine {
             flights: Flights::default(),
             verdicts: Verdicts::default(),
             pauses: RoutePauses::new(plan.routes.len(), Pauses { first: config.pause_first, max: config.pause_max }),
+            obedience: Obedience::new(config.obey_within),
             counters: Counters::default(),
             calls: Calls::default(),
             changed: Notify::new(),
@@ -270,6 +273,9 @@ impl Engine {
         let Some(route) = self.plan.route_of(&message) else {
             return Err((held, self.verdict_without_handler(&message, attempts)));
         };
+        if self.pauses.is_told(route) {
+            return Err((held, self.put_off(message.topic())));
+        }
         let delivery = Delivery { message, held, attempt: attempts, lost_lease_count, created_at, last_error };
         let cx = Context::new(delivery, Arc::clone(&self.plan.scope));
         Ok(Flight::new(cx, held, route, leased_at))

@@ -60,6 +60,7 @@
 #![cfg_attr(feature = "mysql", doc = "| [`mysql`] | [`MysqlStore`](mysql::MysqlStore), for MySQL and MariaDB |")]
 //! | [`message`], [`outbox`], [`retry`], [`lease`], [`retention`] | plain data and pure decisions |
 //! | [`progress`] | how far receptors and perspectives have come |
+//! | [`pause`] | routes that an operator paused |
 //! | [`this_process`], [`instance`], [`partition`] | one of many instances: who is there, and which partitions are whose |
 //! | [`store`], [`admin`], [`schema`] | the seams that every backend fills, with their contracts |
 //! | [`naming`], [`id`], [`problem`], [`error`] | names, and what can be wrong |
@@ -106,6 +107,7 @@ mod listener;
 mod membership;
 mod meters;
 mod nudge;
+mod obedience;
 pub mod outbox;
 mod pauses;
 mod plan;
@@ -167,14 +169,14 @@ pub use pillarbox_core::{
     AfterDead, Assignment, AttemptEnd, BrokerError, Checkpoint, Checkup, CommitError, ConsumeIn, Coordinated,
     Delivered, Delivery, DeliveryResult, Discovery, DiscoveryError, EnqueueIn, ErrorKind, Fence, InboxStore, Incoming,
     Instance, InstanceId, InstanceStore, Intaken, Invalid, Isolation, Limits, Message, MessageId, OutboxAdmin,
-    OutboxStore, Outcome, OwnerToken, Parcel, Partition, PartitionCount, Problem, ProgressStore, QueueDone, QueueWork,
-    Receipt, ReceptorResult, Recorded, RoutingKey, SchemaAdmin, Selection, Settled, StoreError, StoreId, StorePlace,
-    Subscription, Template, Transactional, Transport, TypeName, Undelivered, Verdict, WithInbox, WorkBatch, WorkDone,
-    WorkId, decide,
+    OutboxStore, Outcome, OwnerToken, Parcel, Partition, PartitionCount, Pause, PauseRecord, PauseStore, Problem,
+    ProgressStore, QueueDone, QueueWork, Receipt, ReceptorResult, Recorded, RoutingKey, SchemaAdmin, Selection,
+    Settled, StoreError, StoreId, StorePlace, Subscription, Template, Transactional, Transport, TypeName, Undelivered,
+    Verdict, WithInbox, WorkBatch, WorkDone, WorkId, decide,
 };
 pub use pillarbox_core::{
-    admin, diagnosis, error, id, instance, lease, message, naming, order, partition, problem, progress, retention,
-    retry, schema, store, template, transport, wire,
+    admin, diagnosis, error, id, instance, lease, message, naming, order, partition, pause, problem, progress,
+    retention, retry, schema, store, template, transport, wire,
 };
 
 #[cfg(feature = "mysql")]

@@ -100,6 +100,7 @@ async fn listen(engine: &Engine, mut wakeups: Box<dyn Wakeups>, mode: &mut Mode)
             Ok(()) => {
                 engine.nudge();
                 engine.plan.member.news.notify_one();
+                engine.obedience.hear();
             }
             Err(error) => return (Happened::Broken, Some(error)),
         }

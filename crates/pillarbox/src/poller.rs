@@ -40,6 +40,7 @@ impl Engine {
             return Ok(0);
         }
         let mut call = CallGuard::new(self, reserved, Batch::default());
+        self.know_first_pauses().await;
         let claim = self.claim_of(reserved)?;
         let leased_at = self.clock.now();
         let claimed = self.store.claim(claim).await?;
@@ -69,7 +70,7 @@ impl Engine {
 
     fn claim_of(&self, limit: usize) -> Result<Claim, Invalid> {
         let claim = Claim::new(self.owner, self.plan.config.lease, limit_of(limit))?;
-        Ok(claim.in_order(self.plan.config.order).serving(self.served()))
+        Ok(claim.in_order(self.plan.config.order).serving(self.served()).leaving_out(self.obedience.left_out()))
     }
 
     fn step(&self, may_claim_at: Tick) -> Step {
@@ -147,6 +148,7 @@ impl Engine {
     }
 
     async fn exchange(&self, batch: &Batch, limit: usize) -> Result<Exchanged, StoreError> {
+        self.know_first_pauses().await;
         let claim = self.claim_of(limit)?;
         if batch.is_empty() {
             return Ok(Exchanged { settled: Vec::new(), claimed: self.store.claim(claim).await? });

@@ -24,7 +24,7 @@ use crate::renewer::Renewer;
 use crate::shutdown::ShutdownReport;
 use crate::stats::Stats;
 use crate::telemetry::TARGET;
-use crate::{housekeeping, listener, poller, worker};
+use crate::{housekeeping, listener, obedience, poller, worker};
 
 /// Handles the messages of one outbox in this process. Cheap to clone; when the last handle is dropped it stops.
 ///
@@ -176,6 +176,9 @@ impl Inner {
         if config.listens {
             self.spawn(listener::run, handle);
         }
+        if config.obey_within.is_some() {
+            self.spawn(obedience::run, handle);
+        }
         if self.engine.plan.member.settings.is_some() {
             self.spawn(attendance::run, handle);
         }
@@ -239,9 +242,9 @@ impl Engine {
         }
     }
 
-    /// Whether no claim will ever begin: on the way out, or without routes.
+    /// Whether no claim will begin by itself: on the way out, without routes, or while an operator pauses all of them.
     fn never_claims(&self) -> bool {
-        self.is_closing() || self.plan.routes.is_empty()
+        self.is_closing() || (0..self.plan.routes.len()).all(|route| self.pauses.is_told(route))
     }
 
     /// Whether nothing waits in memory, runs, or is on its way to the store.

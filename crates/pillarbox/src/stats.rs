@@ -50,7 +50,7 @@ pub struct Stats {
     pub has_wakeups: bool,
     /// Whether the store is away.
     pub is_store_out: bool,
-    /// Routes that pause because their destination is down.
+    /// Routes that pause because their destination is down, or because an operator said so.
     pub paused_routes: Vec<String>,
 }
 

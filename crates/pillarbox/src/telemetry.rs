@@ -65,7 +65,7 @@ pub const IN_FLIGHT: &str = "pillarbox_in_flight";
 pub const OLDEST_AGE_SECONDS: &str = "pillarbox_oldest_age_seconds";
 /// 1 while other processes can wake this one, 0 while it polls.
 pub const WAKEUPS: &str = "pillarbox_wakeups";
-/// 1 while a route pauses because its destination is down, by route.
+/// 1 while a route pauses, because its destination is down or an operator paused it, by route.
 pub const ROUTE_PAUSED: &str = "pillarbox_route_paused";
 /// How long attempts took, by route; a batch counts once.
 pub const HANDLER_SECONDS: &str = "pillarbox_handler_seconds";

@@ -40,6 +40,7 @@ impl Engine {
         if work.made_room {
             self.wake_loop();
         }
+        self.know_pauses().await;
         match work.entries {
             Entries::One(flight) => self.handle_one(flight).await,
             Entries::Batch(flights) => self.handle_batch(work.route, flights).await,
@@ -54,8 +55,7 @@ impl Engine {
         let Some(admission) = self.admit(flight.route, std::slice::from_ref(&flight)) else { return };
         let attempt = attempt::run(&self.plan, flight.route, &flight.cx);
         let ended = self.unless_cut_short(1, attempt).await;
-        let is_unavailable = ended.as_ref().map(|ended| matches!(ended, Ended::Unavailable(_)));
-        let pause = self.learn(flight.route, admission, is_unavailable);
+        let pause = self.learn(flight.route, admission, ended.as_ref().map(Ended::unavailable));
         self.conclude(&flight, ended, pause);
     }
 
@@ -64,9 +64,8 @@ impl Engine {
         let Some(admission) = self.admit(route, &flights) else { return };
         let contexts = flights.iter().map(|flight| flight.cx.clone()).collect();
         let ended = self.unless_cut_short(flights.len(), attempt::run_batch(&self.plan, route, contexts)).await;
-        let is_unavailable =
-            ended.as_ref().map(|ended| ended.iter().any(|ended| matches!(ended, Ended::Unavailable(_))));
-        let pause = self.learn(route, admission, is_unavailable);
+        let unavailable = ended.as_ref().map(|ended| ended.iter().find_map(Ended::unavailable));
+        let pause = self.learn(route, admission, unavailable);
         let mut ended = ended.map(Vec::into_iter);
         for flight in &flights {
             self.conclude(flight, ended.as_mut().and_then(Iterator::next), pause);
@@ -94,6 +93,12 @@ impl Engine {
     fn admit(&self, route: usize, flights: &[Arc<Flight>]) -> Option<Admission> {
         let [first, ..] = flights else { return None };
         if matches!(self.plan.routes[route].handler, RouteHandler::One(_)) && !self.may_start(first) {
+            return None;
+        }
+        if self.pauses.is_told(route) {
+            for flight in flights {
+                self.settle(flight, self.put_off(flight.cx.message().topic()));
+            }
             return None;
         }
         let now = self.clock.now();
@@ -133,9 +138,10 @@ impl Engine {
         ended
     }
 
-    /// Tells the route's breaker how it went; how long the route pauses if its destination is away.
-    fn learn(&self, route: usize, admission: Admission, is_unavailable: Option<bool>) -> Duration {
-        let news = match (admission, is_unavailable) {
+    /// Tells the route's breaker how it went; how long the route pauses if its destination is away. None when the attempt was
+    /// cut short, and within it why the destination is away.
+    fn learn(&self, route: usize, admission: Admission, unavailable: Option<Option<&str>>) -> Duration {
+        let news = match (admission, unavailable.map(|why| why.is_some())) {
             (Admission::Probe, None) => News::ProbeLost,
             (Admission::Probe, Some(true)) => News::ProbeUnavailable,
             (Admission::Probe, Some(false)) => News::ProbeAnswered,
@@ -144,13 +150,12 @@ impl Engine {
         };
         let now = self.clock.now();
         let meters = &self.plan.routes[route].meters;
-        match self.pauses.learn(route, news, now, dice()) {
-            Change::Paused => meters.paused(true),
-            Change::Resumed => {
-                meters.paused(false);
-                self.nudge();
-            }
-            Change::None => {}
+        let change = self.pauses.learn(route, news, now, dice(), unavailable.flatten());
+        if change != Change::None {
+            meters.paused(self.pauses.is_paused(route));
+        }
+        if change == Change::Resumed {
+            self.nudge();
         }
         self.pauses.pause_left(route, now)
     }

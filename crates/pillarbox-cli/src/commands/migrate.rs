@@ -1,8 +1,10 @@
 //! `pillarbox migrate`: creates, upgrades, prints or checks the tables.
 
+use std::sync::Arc;
+
 use clap::Args;
 use pillarbox::schema::{SchemaPolicy, SchemaStatus};
-use pillarbox::{SchemaAdmin, StoreError};
+use pillarbox::{AnyInbox, SchemaAdmin, Store, StoreError, StoreId};
 use serde_json::json;
 
 use crate::exit::{Exit, Failure};
@@ -23,6 +25,10 @@ pub(crate) struct Options {
     /// upgraded and checked where it is.
     #[arg(long)]
     progress: bool,
+    /// The list of paused routes too, with --inbox also that of the inbox. Without this it is upgraded and checked where it is;
+    /// `pillarbox pause` makes it when it is missing.
+    #[arg(long)]
+    pauses: bool,
     /// Print what would run on an empty database, for a DBA to read and run; changes nothing.
     ///
     /// PostgreSQL and MySQL are connected to all the same; an SQLite file need not exist.
@@ -46,21 +52,13 @@ pub(crate) async fn run(options: Options) -> Result<Exit, Failure> {
     };
     let store = address.connect(assume).await?;
     let inbox = store.open_inbox(options.store.inbox_options()).await.map_err(|error| address.failure(&error))?;
-    let lists = [store.instances(), inbox.queue().instances()];
-    let wanted = [options.instances, options.instances && options.inbox];
+    let beside = beside(&options, &*store, &*inbox);
     if options.print {
         let mut scripts = vec![store.schema_script()];
         if options.inbox {
             scripts.push(inbox.schema_script());
         }
-        scripts.extend(
-            lists
-                .iter()
-                .zip(wanted)
-                .filter(|(_, is_wanted)| *is_wanted)
-                .flat_map(|(list, _)| list.as_ref().map(|list| list.schema_script())),
-        );
-        scripts.extend(store.progress().filter(|_| options.progress).map(|progress| progress.schema_script()));
+        scripts.extend(beside.iter().filter(|part| part.is_wanted).map(|part| part.tables.schema_script()));
         let script = scripts.join("\n");
         say(&script)?;
         return Ok(Exit::Fine);
@@ -68,12 +66,8 @@ pub(crate) async fn run(options: Options) -> Result<Exit, Failure> {
     let look = Look { address, checks_only: options.check };
     let mut tables = Vec::from_iter(look.migrate(store.id().as_str(), &*store, true).await?);
     tables.extend(look.migrate(inbox.id().as_str(), &*inbox, options.inbox).await?);
-    for ((list, is_wanted), id) in lists.into_iter().zip(wanted).zip([store.id(), inbox.id()]) {
-        let Some(list) = list else { continue };
-        tables.extend(look.migrate(&format!("{id} instances"), &*list, is_wanted).await?);
-    }
-    if let Some(progress) = store.progress() {
-        tables.extend(look.migrate(&format!("{} progress", store.id()), &*progress, options.progress).await?);
+    for part in beside {
+        tables.extend(look.migrate(&part.name, &*part.tables, part.is_wanted).await?);
     }
     say(&match options.json {
         true => {
@@ -84,6 +78,28 @@ pub(crate) async fn run(options: Options) -> Result<Exit, Failure> {
         false => tables.iter().map(|(name, result)| format!("store {}: {result}\n", escaped(name))).collect(),
     })?;
     Ok(Exit::Fine)
+}
+
+/// Tables beside those of the outbox or the inbox.
+struct Beside {
+    name: String,
+    tables: Arc<dyn SchemaAdmin>,
+    is_wanted: bool,
+}
+
+fn beside(options: &Options, store: &dyn Store, inbox: &dyn AnyInbox) -> Vec<Beside> {
+    let mut beside = Vec::new();
+    let mut add = |id: &StoreId, what: &str, tables: Option<Arc<dyn SchemaAdmin>>, is_wanted: bool| {
+        beside.extend(tables.map(|tables| Beside { name: format!("{id} {what}"), tables, is_wanted }));
+    };
+    let queue = inbox.queue();
+    let of_inbox = |is_wanted: bool| is_wanted && options.inbox;
+    add(store.id(), "instances", store.instances().map(|list| list as _), options.instances);
+    add(inbox.id(), "instances", queue.instances().map(|list| list as _), of_inbox(options.instances));
+    add(store.id(), "progress", store.progress().map(|progress| progress as _), options.progress);
+    add(store.id(), "pauses", store.pauses().map(|list| list as _), options.pauses);
+    add(inbox.id(), "pauses", queue.pauses().map(|list| list as _), of_inbox(options.pauses));
+    beside
 }
 
 struct Look {

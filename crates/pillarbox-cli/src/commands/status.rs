@@ -3,11 +3,12 @@
 use clap::Args;
 use pillarbox::admin::{Counts, Overview};
 use pillarbox::inbox::RECORDS_MAX;
-use pillarbox::{AnyInbox, OutboxAdmin, StoreId};
+use pillarbox::{AnyInbox, OutboxAdmin, OutboxStore, StoreId};
 use serde_json::{Value, json};
 
 use crate::exit::{Exit, Failure};
 use crate::output::{Paint, Side, age, escaped, grouped, json_line, say, table};
+use crate::paused::Paused;
 use crate::store_args::{Address, StoreArgs};
 
 #[derive(Args)]
@@ -40,7 +41,8 @@ struct Thresholds {
 
 pub(crate) async fn run(options: Options) -> Result<Exit, Failure> {
     let opened = options.store.open().await?;
-    let outbox = Status::of(&opened.address, opened.store.id(), &*opened.store, options.thresholds).await?;
+    let queue = opened.queue(false).await?;
+    let outbox = Status::of(&opened.address, &*queue.store, &*queue.admin, options.thresholds).await?;
     let inbox = match opened.inbox().await? {
         Some(inbox) => Some(Status::of_inbox(&opened.address, &*inbox, options.thresholds).await?),
         None => None,
@@ -65,25 +67,27 @@ struct Status {
     overview: Overview,
     /// Messages of an inbox that came again with another content, as far as they were counted.
     mismatch_count: Option<usize>,
+    paused: Paused,
     health: Health,
 }
 
 impl Status {
     async fn of(
         address: &Address,
-        id: &StoreId,
+        queue: &dyn OutboxStore,
         admin: &dyn OutboxAdmin,
         thresholds: Thresholds,
     ) -> Result<Self, Failure> {
         let overview = admin.overview().await.map_err(|error| address.failure(&error))?;
+        let paused = Paused::of(queue).await.map_err(|error| address.failure(&error))?;
         let health = Health::of(&overview, thresholds);
-        Ok(Self { id: id.clone(), overview, mismatch_count: None, health })
+        Ok(Self { id: queue.id().clone(), overview, mismatch_count: None, paused, health })
     }
 
     async fn of_inbox(address: &Address, inbox: &dyn AnyInbox, thresholds: Thresholds) -> Result<Self, Failure> {
-        let queue = Self::of(address, inbox.id(), &*inbox.admin(), thresholds).await?;
+        let queue = Self::of(address, &*inbox.queue(), &*inbox.admin(), thresholds).await?;
         let mismatches = inbox.mismatches(None, RECORDS_MAX).await.map_err(|error| address.failure(&error))?;
-        Ok(Self { mismatch_count: Some(mismatches.len()), ..queue })
+        Ok(Self { id: inbox.id().clone(), mismatch_count: Some(mismatches.len()), ..queue })
     }
 }
 
@@ -157,6 +161,10 @@ impl Status {
             self.mismatches(),
             health.painted(paint),
         );
+        for line in self.paused.lines() {
+            text.push_str(&paint.warning(&line));
+            text.push('\n');
+        }
         if overview.active_lease_count + overview.expired_lease_count > 0 {
             let (active, expired) = (grouped(overview.active_lease_count), grouped(overview.expired_lease_count));
             text.push_str(&format!("leases: {active} running, {expired} ran out\n"));
@@ -193,6 +201,7 @@ impl Status {
             "oldest_pending_seconds": overview.oldest_pending.map(|waits| waits.as_secs_f64()),
             "active_lease_count": overview.active_lease_count,
             "expired_lease_count": overview.expired_lease_count,
+            "paused_routes": self.paused.as_json(),
             "topics": topics.collect::<Vec<_>>(),
         });
         if let Some(count) = self.mismatch_count {
@@ -264,7 +273,8 @@ mod tests {
     fn an_inbox_shows_its_mismatches_and_where_they_were_no_longer_counted() {
         let shown = |count| {
             let (id, overview) = (StoreId::new("shop/inbox").unwrap(), Overview::default());
-            Status { id, overview, mismatch_count: Some(count), health: Health::Fine }.as_text(Paint::OFF)
+            let (paused, health) = (Paused::default(), Health::Fine);
+            Status { id, overview, mismatch_count: Some(count), paused, health }.as_text(Paint::OFF)
         };
         assert_eq!(shown(2), "store shop/inbox   pending 0   in flight 0   dead 0   mismatches 2   ✓ fine\n");
         assert!(shown(10_000).contains("mismatches 10,000+   ✓ fine"));
@@ -274,7 +284,7 @@ mod tests {
     fn the_text_is_aligned_and_harmless() {
         let overview = overview(40_112, 0);
         let (id, health) = (StoreId::new("sqlite:shop.db").unwrap(), Health::of(&overview, THRESHOLDS));
-        let text = Status { id, overview, mismatch_count: None, health }.as_text(Paint::OFF);
+        let text = Status { id, overview, mismatch_count: None, paused: Paused::default(), health }.as_text(Paint::OFF);
         let expected = "\
 store sqlite:shop.db   pending 1,204 (oldest 2 s)   in flight 96   dead 40,112   ✗ critical: dead > 0
 leases: 96 running, 0 ran out

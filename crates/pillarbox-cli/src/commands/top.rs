@@ -22,6 +22,7 @@ use rates::Rates;
 use view::{Instances, Screen, Snapshot};
 
 use crate::exit::{Exit, Failure};
+use crate::paused::Paused;
 use crate::store_args::{Queue, StoreArgs};
 
 /// Keys that are shown at the most.
@@ -126,7 +127,8 @@ impl Watch {
 async fn look_at(queue: &Queue) -> Result<Snapshot, StoreError> {
     let overview = queue.admin.overview().await?;
     let blocked = queue.admin.blocked_keys(BLOCKED_MAX).await?;
-    Ok(Snapshot { overview, blocked, instances: instances(queue).await? })
+    let paused = Paused::of(&*queue.store).await?.lines();
+    Ok(Snapshot { overview, blocked, paused, instances: instances(queue).await? })
 }
 
 /// None where nobody keeps a list.

@@ -18,6 +18,9 @@ use super::config::{Config, Format, TransportSection};
 /// Stores up to which each may keep one connection more, on which other processes wake the relay.
 const LISTENED_MAX: usize = 16;
 
+/// How soon a pause is obeyed.
+const OBEY_WITHIN: Duration = Duration::from_secs(3);
+
 /// A relay that runs.
 pub(crate) struct Relay {
     fleet: Fleet,
@@ -43,7 +46,8 @@ impl Relay {
             // What a relay left that died is looked for as soon as its leases can have run out.
             .reap_interval(relay.lease)
             .retry(retry)
-            .unknown_topics(UnknownTopics::Leave);
+            .unknown_topics(UnknownTopics::Leave)
+            .obey_pauses(OBEY_WITHIN);
         if places.0.len() <= LISTENED_MAX {
             builder = builder.wakeups();
         }

@@ -76,7 +76,7 @@ pub(super) fn get(address: &str, path: &str) -> String {
     answer
 }
 
-fn config(directory: &TempDir, url: &str, routes: &str) -> String {
+pub(super) fn config(directory: &TempDir, url: &str, routes: &str) -> String {
     let path = directory.path().join("pillarbox.toml");
     let text = format!(
         "[relay]\nlisten = \"127.0.0.1:0\"\npoll_interval = \"20ms\"\n[stores.shop]\nurl = \"{url}\"\n[transports.out]\nurl = \"stdout:\"\n{routes}"

@@ -103,7 +103,7 @@ impl<'e> Attendance<'e> {
             self.list.apply_policy(self.engine.store.options().schema).await?;
             self.is_open = true;
         }
-        self.list.heartbeat(&self.settings.instance).await?;
+        self.list.heartbeat(&self.engine.introduced(&self.settings.instance)).await?;
         self.look().await
     }
 

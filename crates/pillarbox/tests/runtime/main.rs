@@ -13,6 +13,7 @@ mod inline;
 mod instances;
 mod intake;
 mod leases;
+mod obedience;
 mod order;
 mod outage;
 mod partitions;

@@ -10,7 +10,7 @@ use pillarbox::prelude::*;
 use pillarbox::retention::PurgeLimit;
 use pillarbox::schema::SchemaStatus;
 use pillarbox::store::{BoxFuture, Claimed, Enqueued, Exchanged, GuardPlan, Reap, Reaped};
-use pillarbox::{CommitError, Instance, InstanceId, InstanceStore, StoreId, Transactional};
+use pillarbox::{CommitError, Instance, InstanceId, InstanceStore, PauseStore, StoreId, Transactional};
 use pillarbox_core::admin::MessageName;
 use pillarbox_core::{Savepoint, StoreTransaction, Wakeups};
 use pillarbox_testing::{MemoryDatabase, MemoryStore, MemoryTransaction};
@@ -279,6 +279,10 @@ impl OutboxStore for Watched {
             WakeupMode::None => Ok(None),
             WakeupMode::Works | WakeupMode::Deaf => Ok(Some(Box::new(Bell(self.shared.bell.subscribe())))),
         }
+    }
+
+    fn pauses(&self) -> Option<Arc<dyn PauseStore>> {
+        self.memory.pauses()
     }
 
     fn instances(&self) -> Option<Arc<dyn InstanceStore>> {

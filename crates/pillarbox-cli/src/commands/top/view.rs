@@ -16,6 +16,8 @@ use crate::output::{age, escaped, grouped};
 pub(super) struct Snapshot {
     pub(super) overview: Overview,
     pub(super) blocked: Vec<BlockedKey>,
+    /// A line for each route that is paused.
+    pub(super) paused: Vec<String>,
     pub(super) instances: Option<Instances>,
 }
 
@@ -37,24 +39,28 @@ pub(super) struct Screen<'a> {
     pub(super) interval: Duration,
 }
 
+/// Paused routes that are shown at the most.
+const PAUSED_MAX: usize = 5;
+
 const BAD: Style = Style::new().fg(Color::Red);
 const DIM: Style = Style::new().add_modifier(Modifier::DIM);
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
 
 impl Screen<'_> {
     pub(super) fn draw(&self, frame: &mut Frame<'_>) {
-        let blocked = self.blocked();
-        let below = u16::try_from(blocked.len()).unwrap_or(u16::MAX);
+        let mut below = self.paused();
+        below.extend(self.blocked());
+        let height = u16::try_from(below.len()).unwrap_or(u16::MAX);
         let [head, topics, foot, help] = Layout::vertical([
             Constraint::Length(4),
             Constraint::Fill(1),
-            Constraint::Length(below),
+            Constraint::Length(height),
             Constraint::Length(1),
         ])
         .areas(frame.area());
         frame.render_widget(Paragraph::new(self.head()), head);
         self.draw_topics(frame, topics);
-        frame.render_widget(Paragraph::new(blocked), foot);
+        frame.render_widget(Paragraph::new(below), foot);
         frame.render_widget(Paragraph::new(self.help()), help);
     }
 
@@ -111,6 +117,11 @@ impl Screen<'_> {
         let widths = widths.into_iter().chain([Constraint::Length(9); 3]);
         let table = Table::new(rows, widths).header(Row::new(header).style(BOLD)).column_spacing(2);
         frame.render_widget(table, area);
+    }
+
+    fn paused(&self) -> Vec<Line<'static>> {
+        let lines = self.snapshot.map_or(&[][..], |snapshot| &snapshot.paused);
+        lines.iter().take(PAUSED_MAX).map(|line| Line::from(line.clone())).collect()
     }
 
     fn blocked(&self) -> Vec<Line<'static>> {
@@ -181,7 +192,8 @@ mod tests {
             due_at: None,
             waiting_count: 3,
         }];
-        Snapshot { overview, blocked, instances: Some(Instances { live: 3, silent: 1 }) }
+        let paused = vec!["route mail: paused 5 min 0 s ago".to_owned()];
+        Snapshot { overview, blocked, paused, instances: Some(Instances { live: 3, silent: 1 }) }
     }
 
     fn drawn(screen: &Screen<'_>) -> Vec<String> {
@@ -216,7 +228,7 @@ mod tests {
             "topic                     pending  in flight         done       dead   stored/s     done/s",
             "order.created               1,200         96       40,000          0        500        500",
             "pay\\u{1b}[2J                    4          0            7         12        0.0        0.0",
-            "",
+            "route mail: paused 5 min 0 s ago",
             "blocked key customer-7: 3 behind row 41, which is dead: no\\nmailbox",
             "every 2 s   q quits",
         ];
