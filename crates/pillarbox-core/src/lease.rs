@@ -66,8 +66,8 @@ impl Claim {
 
     /// Leaves messages of these topics where they are, and later ones of their keys behind them.
     ///
-    /// It guards nothing: a store that cannot leave topics out brings everything. One that waited for its time is brought all the
-    /// same, once; given back at once, it lies among the others. In sequence, where all messages have one key, it changes nothing.
+    /// One that waited for its time is brought all the same, once; given back at once, it lies among the others. In sequence,
+    /// where all messages have one key, it changes nothing.
     #[must_use]
     pub fn leaving_out(self, left_out: LeftOut) -> Self {
         Self { left_out, ..self }
