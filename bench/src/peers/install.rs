@@ -111,8 +111,12 @@ fn node(folder: &Path) -> Result<Start, String> {
     let mut npm = Command::new("npm");
     npm.arg(if folder.join("package-lock.json").exists() { "ci" } else { "install" });
     npm.args(["--silent", "--no-audit", "--no-fund"]).current_dir(folder);
-    if !folder.join("node_modules").exists() {
+    // Written last, with the list that it is for: an installation that was interrupted does not have it.
+    let (list, mark) = (fs::read(folder.join("package.json")), folder.join("node_modules/complete"));
+    let list = list.map_err(|error| error.to_string())?;
+    if fs::read(&mark).ok().as_ref() != Some(&list) {
         run(npm)?;
+        fs::write(mark, list).map_err(|error| error.to_string())?;
     }
     Ok(Start { program: "node".into(), arguments: vec!["index.js".into()], folder: folder.into() })
 }

@@ -32,7 +32,12 @@ impl Obix {
     async fn outbox(&self) -> Result<Outbox<Order>> {
         let mut outbox = self.outbox.lock().await;
         if outbox.is_none() {
-            *outbox = Some(Outbox::init(&self.pool, MailboxConfig::builder().build()).await?);
+            let (pool, handle) = (self.pool.clone(), tokio::runtime::Handle::current());
+            // The compiler cannot see that its start may move between threads.
+            let opened = tokio::task::spawn_blocking(move || {
+                handle.block_on(async move { Outbox::init(&pool, MailboxConfig::builder().build()).await })
+            });
+            *outbox = Some(opened.await??);
         }
         Ok(outbox.clone().ok_or("there is no outbox")?)
     }
