@@ -1,0 +1,3 @@
+import { launch } from '../node-contest.mjs';
+
+launch(new URL('contestant.js', import.meta.url));
