@@ -9,7 +9,7 @@ use pillarbox_core::pause::{Halt, PauseRecord};
 use pillarbox_core::schema::SchemaStatus;
 use pillarbox_core::{Instance, LeftOut, StoreError, Verdict};
 use tokio::sync::{Mutex, Notify};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::builder::RuntimeBuilder;
 use crate::clock::{Tick, dice, spread};
@@ -27,6 +27,9 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 /// end nobody else tells of, and without one.
 const LOOK_PAUSED: u32 = 2;
 const LOOK_IDLE: u32 = 10;
+
+/// The least time between two looks because of wake-ups: one may mean no more than that messages wait.
+const LOOK_GAP: Duration = Duration::from_millis(500);
 
 /// Pauses by an operator. Off unless [`obey_pauses`](Self::obey_pauses) is called: then nothing is asked for.
 impl<On> RuntimeBuilder<On> {
@@ -111,6 +114,11 @@ impl Obedience {
         self.looked_at.store(now.as_nanos().saturating_add(1), Ordering::Release);
     }
 
+    /// The least time between two looks because of wake-ups.
+    fn gap(&self) -> Duration {
+        self.within.unwrap_or_default().min(LOOK_GAP)
+    }
+
     fn next_look(&self) -> Duration {
         let times = if self.is_any_paused.load(Ordering::Acquire) { LOOK_PAUSED } else { LOOK_IDLE };
         spread(self.within.unwrap_or_default() * times, dice())
@@ -122,12 +130,20 @@ pub(crate) async fn run(engine: Arc<Engine>) {
     loop {
         let mut turn = engine.turn();
         engine.take_turn(&mut turn).await;
-        let read = turn.call(async { Ok(engine.read_pauses(Tick::NEVER).await) });
+        let read = turn.call(async {
+            engine.read_pauses(&mut *engine.obedience.list.lock().await).await;
+            Ok(())
+        });
         if let Err(error) = read.await {
             engine.not_read(&error, &mut *engine.obedience.list.lock().await);
         }
         drop(turn);
-        let _ = timeout(engine.obedience.next_look(), engine.obedience.news.notified()).await;
+        let next_look = sleep(engine.obedience.next_look());
+        sleep(engine.obedience.gap()).await;
+        tokio::select! {
+            () = next_look => {}
+            () = engine.obedience.news.notified() => {}
+        }
     }
 }
 
@@ -138,7 +154,14 @@ impl Engine {
         if !self.obedience.is_stale(now) {
             return;
         }
-        if timeout(ANSWER_WITHIN, self.read_pauses(now)).await.is_err() {
+        let read = async {
+            let mut list = self.obedience.list.lock().await;
+            // Somebody else may have read it meanwhile.
+            if self.obedience.is_stale(now) {
+                self.read_pauses(&mut list).await;
+            }
+        };
+        if timeout(ANSWER_WITHIN, read).await.is_err() {
             self.obedience.looked(self.clock.now());
         }
     }
@@ -150,18 +173,14 @@ impl Engine {
         }
     }
 
-    /// Reads the list, unless somebody else did since `asked`, and acts on it.
-    async fn read_pauses(&self, asked: Tick) {
-        let mut list = self.obedience.list.lock().await;
-        if asked != Tick::NEVER && !self.obedience.is_stale(self.clock.now()) {
-            return;
-        }
-        match self.paused(&mut list).await {
+    /// Reads the list, and acts on it.
+    async fn read_pauses(&self, list: &mut List) {
+        match self.paused(list).await {
             Ok(paused) => {
                 list.has_failed = false;
                 self.obey(&paused);
             }
-            Err(error) => self.not_read(&error, &mut list),
+            Err(error) => self.not_read(&error, list),
         }
         self.obedience.looked(self.clock.now());
     }

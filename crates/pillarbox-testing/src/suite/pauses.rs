@@ -149,7 +149,7 @@ pub async fn each_queue_has_a_list_of_its_own<H: Harness>() {
         pause(list, one).await;
     }
     for (list, one) in lists.iter().zip(&pauses) {
-        assert_eq!(paused(list).await, [one.clone()]);
+        assert_eq!(paused(list).await, std::slice::from_ref(one));
     }
 }
 
