@@ -5,7 +5,7 @@ import { administer, contest, DATABASE_URL, inBatches, payload } from '../node-c
 import manifest from './package.json' with { type: 'json' };
 
 const QUEUE = 'contest';
-const WORKERS = 4;
+const WORKERS = 2;
 const BATCH = 1000;
 const FILL_BATCH = 1000;
 // Priorities and order by time are off: nobody asked for them, and they cost a sort of the backlog per fetch.
