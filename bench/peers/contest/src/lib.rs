@@ -3,18 +3,22 @@
 //! A contestant implements [`Contestant`] and ends its `main` with [`serve`]. It names no clock and counts nothing: writers
 //! are called when it is time, and workers tell [`Progress`] what they do.
 
+mod batches;
 mod delays;
 mod pace;
 mod payload;
 mod progress;
+mod recent;
 mod serve;
 mod work;
 
 use std::future::Future;
 use std::sync::Arc;
 
+pub use batches::{Batches, in_batches};
 pub use payload::payload;
 pub use progress::Progress;
+pub use recent::Recent;
 pub use serve::serve;
 
 /// Whatever goes wrong is told to the orchestrator as text.
