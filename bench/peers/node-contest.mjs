@@ -295,6 +295,7 @@ class Contest {
 }
 
 function figures(latencies) {
+  if (latencies.length === 0) throw new Error('the writers are too slow for this rate: nothing came after the warm-up');
   const sorted = latencies.sort((one, other) => one - other);
   const at = (share) => sorted[Math.ceil(share * sorted.length) - 1];
   return { p50_us: at(0.5), p99_us: at(0.99), max_us: at(1), count: sorted.length };

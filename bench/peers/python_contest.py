@@ -229,6 +229,8 @@ async def with_connections(count, use):
 
 
 def figures(latencies):
+    if not latencies:
+        raise RuntimeError("the writers are too slow for this rate: nothing came after the warm-up")
     ordered = sorted(latencies)
 
     def at(share):

@@ -11,9 +11,9 @@ use sqlx::{Connection as _, Executor as _};
 use sqlxmq::{CurrentJob, JobBuilder, JobRunnerHandle, JobRunnerOptions};
 
 const NAME: &str = "contest";
-const CONCURRENCY_MIN: usize = 100;
-const CONCURRENCY_MAX: usize = 200;
-const CONNECTIONS: u32 = 20;
+const CONCURRENCY_MIN: usize = 500;
+const CONCURRENCY_MAX: usize = 1000;
+const CONNECTIONS: u32 = 40;
 const FILLERS: u64 = 4;
 const FILL_BATCH: u64 = 1000;
 /// Its function for many messages, with what its builder fills in for one; the builder itself sends one at a time.
