@@ -1,5 +1,7 @@
 //! NATS JetStream, with a server for each test.
 
+use std::time::Duration;
+
 use async_nats::HeaderMap;
 use async_nats::jetstream::stream::{self, DiscardPolicy};
 use pillarbox_core::{Delivery, Intaken, Message, Parcel, Subscription, Transport, Undelivered};
