@@ -14,6 +14,10 @@ use sqlx::{Connection as _, Executor as _, PgConnection};
 
 const QUEUE: &str = "contest";
 const WORKERS: u32 = 256;
+
+/// As its documents advise for a queue that many write to.
+const SHARDS: i16 = 8;
+
 const POLL: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Deserialize, JobArgs, Serialize)]
@@ -38,7 +42,7 @@ impl Contestant for Awa {
             version: "0.6.9".into(),
             language: "rust".into(),
             settings: format!(
-                "{WORKERS} workers, claims of 512, no deadlines, woken by notifications, else every {POLL:?}"
+                "{WORKERS} workers, {SHARDS} enqueue shards, claims of 512, no deadlines, woken by notifications, else every {POLL:?}"
             ),
         }
     }
@@ -55,7 +59,11 @@ impl Contestant for Awa {
                 storage.install(&pool).await
             })
         });
-        Ok(migrated.await??)
+        migrated.await??;
+        let shards = "INSERT INTO awa.queue_meta (queue, enqueue_shards) VALUES ($1, $2)
+            ON CONFLICT (queue) DO UPDATE SET enqueue_shards = excluded.enqueue_shards";
+        sqlx::query(shards).bind(QUEUE).bind(SHARDS).execute(&self.pool).await?;
+        Ok(())
     }
 
     async fn clear(&self) -> Result<()> {
@@ -107,14 +115,29 @@ fn all_params(payloads: impl Iterator<Item = String>) -> Result<Vec<InsertParams
 
 struct Writer(PgConnection);
 
+/// Tries of a transaction that lost a race for the first row of a queue.
+const TRIES: usize = 5;
+
 impl contest::Writer for Writer {
     async fn write(&mut self, payloads: Vec<String>) -> Result<()> {
+        for _ in 1..TRIES {
+            match self.once(&payloads).await {
+                Err(error) if error.to_string().contains("unique conflict") => {}
+                done => return done,
+            }
+        }
+        self.once(&payloads).await
+    }
+}
+
+impl Writer {
+    async fn once(&mut self, payloads: &[String]) -> Result<()> {
         let mut tx = self.0.begin().await?;
         sqlx::query(BUSINESS_INSERT).bind(BUSINESS_PAYLOAD).execute(&mut *tx).await?;
-        if let [payload] = payloads.as_slice() {
+        if let [payload] = payloads {
             awa::insert_with(&mut *tx, &serde_json::from_str::<Order>(payload)?, options()).await?;
         } else {
-            awa::insert_many(&mut *tx, &all_params(payloads.into_iter())?).await?;
+            awa::insert_many(&mut *tx, &all_params(payloads.iter().cloned())?).await?;
         }
         Ok(tx.commit().await?)
     }
