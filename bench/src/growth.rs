@@ -17,7 +17,7 @@ use crate::machine::Machine;
 use crate::run::Scale;
 use crate::runtime::nanos;
 use crate::store::{by_exchange, fill};
-use crate::{Db, postgres};
+use crate::{Db, mysql, postgres};
 
 pub(crate) use worker::work;
 
@@ -49,9 +49,13 @@ impl Wanted {
 
 pub(crate) async fn measure(wanted: &Wanted, outputs: &Outputs) {
     let mut curves: Curves = outputs.json.as_deref().map(document::read_json).unwrap_or_default();
-    curves.machine = Machine::here();
-    if wanted.databases.contains(&Db::Postgres) {
-        curves.machine.add_postgres(&PgPool::connect(&postgres::url()).await.unwrap()).await;
+    curves.machine = Machine { servers: curves.machine.servers, ..Machine::here() };
+    for db in &wanted.databases {
+        match db {
+            Db::Postgres => curves.machine.add_postgres(&PgPool::connect(&postgres::url()).await.unwrap()).await,
+            Db::Mysql => curves.machine.add_mysql(&mysql::url()).await,
+            Db::Sqlite => curves.machine.add_sqlite().await,
+        }
     }
     let command = document::command();
     for db in &wanted.databases {

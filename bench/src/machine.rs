@@ -1,7 +1,7 @@
 //! Where figures come from: without this a table says nothing.
 
 use serde::{Deserialize, Serialize};
-use sqlx::PgPool;
+use sqlx::{Connection as _, MySqlConnection, PgPool, SqliteConnection};
 
 /// The machine and its servers.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -36,6 +36,25 @@ impl Machine {
         for name in ["shared_buffers", "max_wal_size", "fsync", "synchronous_commit"] {
             text += &format!(", {name} = {}", setting(pool, name).await);
         }
+        self.add_server(text);
+    }
+
+    pub(crate) async fn add_mysql(&mut self, url: &str) {
+        let mut session = MySqlConnection::connect(url).await.unwrap();
+        let version: String = sqlx::query_scalar("SELECT version()").fetch_one(&mut session).await.unwrap();
+        self.add_server(format!("MariaDB {version}"));
+    }
+
+    pub(crate) async fn add_sqlite(&mut self) {
+        let mut session = SqliteConnection::connect("sqlite::memory:").await.unwrap();
+        let version: String = sqlx::query_scalar("SELECT sqlite_version()").fetch_one(&mut session).await.unwrap();
+        self.add_server(format!("SQLite {version}"));
+    }
+
+    /// In place of an earlier one of its kind: figures may come from several runs.
+    fn add_server(&mut self, text: String) {
+        let kind = |server: &str| server.split(' ').next().map(str::to_owned);
+        self.servers.retain(|server| kind(server) != kind(&text));
         self.servers.push(text);
     }
 
@@ -43,7 +62,7 @@ impl Machine {
     pub(crate) fn sentence(&self) -> String {
         let Self { date, processor, core_count, memory_gib, kernel, servers } = self;
         let servers = servers.join("; ");
-        format!("Measured {date} on {processor}, {core_count} cores, {memory_gib} GiB, Linux {kernel}. {servers}.")
+        format!("Measured {date} on {processor}, {core_count} cores, {memory_gib} GiB, Linux {kernel}: {servers}.")
     }
 }
 
