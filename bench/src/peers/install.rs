@@ -11,7 +11,8 @@ const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers");
 const VARIANTS: [(&str, &str); 1] = [("pillarbox", "defaults")];
 
 /// Who should take part and has no folder, and why.
-const ABSENT: [(&str, &str); 1] = [("river", "there is no contestant in Go")];
+const ABSENT: [(&str, &str); 1] =
+    [("river", "Go modules cannot be fetched where this was measured; there is no contestant in Go")];
 
 /// Ours, which stands first, and the least that anybody can do.
 const FIRST: [&str; 3] = ["pillarbox", "pillarbox-defaults", "bare"];
