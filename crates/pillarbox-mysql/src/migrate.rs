@@ -227,7 +227,7 @@ mod tests {
         let steps = [&QUEUE, &LEDGER, &INSTANCES, &PROGRESS, &PAUSES].into_iter().flat_map(|part| part.steps);
         let mut numbers: Vec<_> = steps.map(|step| step.number).collect();
         numbers.sort_unstable();
-        assert_eq!(numbers, [1, 2, 3, 4, 5]);
+        assert_eq!(numbers, [1, 2, 3, 4, 5, 6]);
     }
 
     #[test]

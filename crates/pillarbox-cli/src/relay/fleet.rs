@@ -18,6 +18,9 @@ use super::config::{Config, Format, TransportSection};
 /// Stores up to which each may keep one connection more, on which other processes wake the relay.
 const LISTENED_MAX: usize = 16;
 
+/// The most that one claim brings: what a relay holds in memory is a few of them.
+const CLAIM_MAX: usize = 500;
+
 /// How soon a pause is obeyed.
 const OBEY_WITHIN: Duration = Duration::from_secs(3);
 
@@ -38,8 +41,11 @@ impl Relay {
         let places = Places(config.places()?);
         let relay = &config.relay;
         let retry = RetryPolicy::default().attempts_max(relay.attempts);
+        let batch_max = config.routes.iter().map(|section| section.batch).max().unwrap_or_default();
         let mut builder = Fleet::builder()
             .worker_count(relay.workers)
+            // A claim that fills a batch saves the broker a round trip.
+            .claim_limit(u32::try_from(batch_max.clamp(1, CLAIM_MAX)).unwrap_or(u32::MAX))
             .connections_max(relay.connections)
             .lease(relay.lease)
             .poll_interval(relay.poll_interval)
