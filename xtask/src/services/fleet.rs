@@ -83,7 +83,8 @@ impl Fleet {
         let ends: Vec<_> = preparing.iter_mut().map(|(_, child)| process::wait(child)).collect();
         process::check_interrupt()?;
         for ((member, _), end) in preparing.iter().zip(ends) {
-            if !end?.success() {
+            // Once more, alone: many at once were too much for a machine that had just installed them.
+            if !end?.success() && !member.prepare_alone()? {
                 return Err(member.broken("cannot make its data directory"));
             }
         }
@@ -120,6 +121,15 @@ impl Member {
         let command = server.prepare(&self.place)?;
         let life = Life::Ours(rustix::process::Signal::KILL);
         command.map(|command| self.spawn(command, life)).transpose()
+    }
+
+    /// Whether that went well.
+    fn prepare_alone(&self) -> Outcome<bool> {
+        println!("{}", self.broken("could not make its data directory and tries again").message);
+        let Some(mut child) = self.prepare()? else { return Ok(true) };
+        let end = process::wait(&mut child)?;
+        process::check_interrupt()?;
+        Ok(end.success())
     }
 
     fn serve(&mut self, throwaway: bool) -> Outcome<()> {
@@ -193,12 +203,14 @@ impl Member {
         }
     }
 
-    /// The log goes with the home, so its end is part of the message.
+    /// The log goes with the home, so its errors and its end are part of the message.
     fn broken(&self, what: &str) -> Failure {
         let log = fs::read_to_string(self.log()).unwrap_or_default();
         let lines: Vec<_> = log.lines().collect();
-        let tail = lines[lines.len().saturating_sub(20)..].join("\n");
-        Failure::new(format!("{} {what}; its log ends with:\n{tail}", self.kind.name()))
+        let (before, tail) = lines.split_at(lines.len().saturating_sub(20));
+        let is_error = |line: &&&str| ["ERROR", "FATAL", "rror:"].iter().any(|word| line.contains(word));
+        let errors: String = before.iter().filter(is_error).take(20).map(|line| format!("{line}\n")).collect();
+        Failure::new(format!("{} {what}; its log says:\n{errors}{}", self.kind.name(), tail.join("\n")))
     }
 
     fn log(&self) -> PathBuf {
