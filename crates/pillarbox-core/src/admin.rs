@@ -43,8 +43,9 @@ pub trait OutboxAdmin: Send + Sync {
 
     /// Makes matching messages pending again, lowest first, under their own ids.
     ///
-    /// They start anew: no attempts, no lost leases, due at once, no expiry. The last error stays to be read. A receipt is
-    /// never taken. One whose id is pending already is not stored a second time.
+    /// They start anew: no attempts, no lost leases, due at once, no expiry. The last error stays to be read, and the header
+    /// [`REPLAY`](crate::wire::REPLAY) says how often they were replayed. A receipt is never taken. One whose id is pending
+    /// already is not stored a second time.
     async fn replay(&self, replay: &Replay) -> Result<Replayed, StoreError>;
 
     /// Deletes up to `limit` matching dead messages, lowest first; answers how many.

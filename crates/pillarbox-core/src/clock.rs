@@ -18,6 +18,13 @@ pub struct Reading {
     pub answered: Duration,
 }
 
+impl Reading {
+    /// What the clock shows at a later moment of the reader's clock, at the latest, unless it was set meanwhile.
+    pub fn latest(&self, now: Duration) -> SystemTime {
+        self.shown.checked_add(now.saturating_sub(self.asked)).unwrap_or(self.shown)
+    }
+}
+
 /// A clock went on by something else than the time that had passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Jump {
@@ -73,6 +80,16 @@ mod tests {
         for (what, after, expected) in table {
             assert_eq!(jump(before, after), expected, "{what}");
         }
+    }
+
+    /// H24: the clock may have been read as soon as it was asked.
+    #[test]
+    fn what_a_clock_shows_later_counts_from_the_question() {
+        let shown = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        for (now, latest) in [(100, 10_000), (102, 10_002), (160, 10_060), (0, 10_000)] {
+            assert_eq!(reading(10_000, 100, 102).latest(Duration::from_secs(now)), shown(latest), "{now}");
+        }
+        assert_eq!(reading(10_000, 0, 0).latest(Duration::MAX), shown(10_000));
     }
 
     #[test]

@@ -27,12 +27,27 @@ pub struct StorePlace {
     key: RoutingKey,
     address: String,
     naming: Option<Naming>,
+    content: Option<String>,
+    problem: Option<String>,
 }
 
 impl StorePlace {
     /// The store at an address such as `postgres://…`.
     pub fn new(key: impl TryInto<RoutingKey, Error = Invalid>, address: impl Into<String>) -> Result<Self, Invalid> {
-        Ok(Self { key: key.try_into()?, address: address.into(), naming: None })
+        Ok(Self { key: key.try_into()?, address: address.into(), naming: None, content: None, problem: None })
+    }
+
+    /// A store that there is, though what is known of it is wrong. It is not opened: where it is served already it stays, and
+    /// whoever refreshes is told. The problem must not quote a secret.
+    pub fn spoilt(key: impl TryInto<RoutingKey, Error = Invalid>, problem: impl fmt::Display) -> Result<Self, Invalid> {
+        Ok(Self { problem: Some(problem.to_string()), ..Self::new(key, "")? })
+    }
+
+    /// What lies at the address, where that may be replaced under the same address: another content is another store.
+    #[must_use]
+    pub fn content(mut self, content: impl Into<String>) -> Self {
+        self.content = Some(content.into());
+        self
     }
 
     /// Names of schema and tables of its own, where many stores share a database.
@@ -50,6 +65,11 @@ impl StorePlace {
     /// How it is opened. Not for logs.
     pub fn address(&self) -> &str {
         &self.address
+    }
+
+    /// Why it cannot be opened, if it is [spoilt](Self::spoilt).
+    pub fn problem(&self) -> Option<&str> {
+        self.problem.as_deref()
     }
 
     /// Its own names of schema and tables.
@@ -143,9 +163,13 @@ mod tests {
     /// OBX-077, OBX-078, OBX-079, IBX-095, IBX-096, IBX-097.
     #[test]
     fn an_answer_is_sorted_into_new_changed_gone_and_kept() {
-        let before = known(&[place("gone", "1"), place("kept", "2"), place("moved", "3"), place("renamed", "4")]);
+        let replaced = |content: &str| place("replaced", "6").content(content);
+        let before =
+            [place("gone", "1"), place("kept", "2"), place("moved", "3"), place("renamed", "4"), replaced("a")];
+        let before = known(&before);
         let own = Naming::new("tenant", "outbox").unwrap();
         let found = vec![
+            replaced("b"),
             place("renamed", "4").naming(own),
             place("new", "5"),
             place("moved", "33"),
@@ -154,7 +178,10 @@ mod tests {
         ];
         let changes = changes(&before, found);
         assert_eq!(changes.added, [place("new", "5")]);
-        assert_eq!(changes.changed.iter().map(|place| place.key.as_str()).collect::<Vec<_>>(), ["moved", "renamed"]);
+        assert_eq!(
+            changes.changed.iter().map(|place| place.key.as_str()).collect::<Vec<_>>(),
+            ["moved", "renamed", "replaced"]
+        );
         assert_eq!(names(&changes.removed), ["gone"]);
         assert_eq!(names(&changes.kept), ["kept"]);
         assert!(changes.ambiguous.is_empty());
@@ -168,6 +195,16 @@ mod tests {
         let changes = changes(&before, found);
         assert_eq!(names(&changes.ambiguous), ["known", "new"]);
         assert_eq!((changes.added, changes.changed, changes.removed.len()), (vec![place("b", "5")], vec![], 0));
+    }
+
+    /// OBX-078: whoever is spoilt is there: nothing is drained because of it.
+    #[test]
+    fn a_spoilt_store_is_not_gone() {
+        let before = known(&[place("known", "1")]);
+        let spoilt = StorePlace::spoilt("known", "its name is none").unwrap();
+        assert_eq!(spoilt.problem(), Some("its name is none"));
+        let changes = changes(&before, vec![spoilt.clone()]);
+        assert_eq!((changes.removed.len(), changes.changed), (0, vec![spoilt]));
     }
 
     /// Whatever the answer, following it leads to it, and asking again changes nothing.

@@ -101,7 +101,8 @@ impl InstanceId {
 pub struct Fence(i64);
 
 impl Fence {
-    /// Draws a new fence. It is never zero: zero stands for "never claimed" in the tables.
+    /// Draws a new fence. It is above zero: zero stands for "never claimed" in the tables, -1 for "came back, and may stand
+    /// before one of its key that is held".
     #[expect(clippy::new_without_default, reason = "two calls differ; a default would hide that")]
     pub fn new() -> Self {
         let (high, low) = Uuid::new_v4().as_u64_pair();

@@ -10,10 +10,11 @@
 //! does not: it takes its place when its time has come.
 //!
 //! Two transactions that overlap have no order of their own: the sequence numbers both, and their commits may come the other
-//! way round. The one that is visible first goes first; the other one waits until that is through. For that, and for
-//! messages that were replayed, a claim looks at some later messages of the key as well: [`LOOK_AHEAD`] of them. Only where
-//! more than so many messages of one key turn up before one that is held already can two of them be held at once; and where
-//! two claims meet in the moment between the two commits.
+//! way round. The one that is visible first goes first; the other one waits until that is through. For that a claim looks at
+//! some later messages of the key as well: [`LOOK_AHEAD`] of them. Messages that came back, being replayed or given back, may
+//! stand before one that is held too, and can be many: the look goes past them, and past those whose lease ran out. So only
+//! where transactions overlap, and more than so many messages of one key are committed before one that is held already, can
+//! two of them be held at once.
 
 use crate::outbox::Verdict;
 
@@ -25,7 +26,8 @@ pub enum AfterDead {
     Block,
     /// They go on without it.
     Skip,
-    /// They become dead themselves, with [`REASON_PARKED`], at the next reap; replayed together they keep their order.
+    /// They become dead themselves, with [`REASON_PARKED`], at the first reap that finds them due; replayed together they keep
+    /// their order.
     Park,
 }
 
@@ -36,7 +38,7 @@ impl AfterDead {
     }
 }
 
-/// Later messages of its key that a claim looks at, lest one of them is held.
+/// Later messages of its key that a claim looks at, lest one of them is held. Those that came back do not count.
 pub const LOOK_AHEAD: usize = 4;
 
 /// The reason of a message that became dead because an earlier one of its key is.

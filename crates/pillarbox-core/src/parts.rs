@@ -10,6 +10,7 @@ use uuid::Uuid;
 use crate::id::MessageId;
 use crate::message::{GLOBAL_AGGREGATE, Message};
 use crate::store::Undecodable;
+use crate::wire::REPLAY;
 
 /// The columns of a row that make up its message.
 #[derive(Debug, Default)]
@@ -67,6 +68,17 @@ pub fn write_headers(headers: &BTreeMap<String, String>) -> Option<String> {
     Some(Value::Object(object).to_string())
 }
 
+/// Stored headers after a replay: [`REPLAY`] counts it. What holds no headers that can be read stays as it is.
+pub fn count_replay(stored: Option<&str>) -> Option<String> {
+    let Ok(mut headers) = stored.map(read_headers).transpose().map(Option::unwrap_or_default) else {
+        return stored.map(str::to_owned);
+    };
+    let is_count = |text: &&String| (1..=9).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+    let before: u32 = headers.get(REPLAY).filter(is_count).and_then(|text| text.parse().ok()).unwrap_or_default();
+    headers.insert(REPLAY.to_owned(), (before + 1).to_string());
+    write_headers(&headers)
+}
+
 /// The aggregate type as it is stored: nothing stands for the global one.
 pub fn write_aggregate_type(message: &Message) -> Option<&str> {
     Some(message.get_aggregate_type()).filter(|name| *name != GLOBAL_AGGREGATE)
@@ -112,6 +124,25 @@ mod tests {
         let message = with_headers(r#"{"n": 1.5, "b": true}"#).unwrap();
         assert_eq!(message.get_headers()["n"], "1.5");
         assert_eq!(message.get_headers()["b"], "true");
+    }
+
+    /// Every backend counts so, in SQL.
+    #[test]
+    fn a_replay_is_counted_in_a_header() {
+        let table = [
+            (None, Some(r#"{"pillarbox-replay":"1"}"#)),
+            (Some("{}"), Some(r#"{"pillarbox-replay":"1"}"#)),
+            (Some(r#"{"a":"b"}"#), Some(r#"{"a":"b","pillarbox-replay":"1"}"#)),
+            (Some(r#"{"pillarbox-replay":"9"}"#), Some(r#"{"pillarbox-replay":"10"}"#)),
+            (Some(r#"{"pillarbox-replay":3}"#), Some(r#"{"pillarbox-replay":"4"}"#)),
+            (Some(r#"{"pillarbox-replay":"often"}"#), Some(r#"{"pillarbox-replay":"1"}"#)),
+            (Some(r#"{"pillarbox-replay":""}"#), Some(r#"{"pillarbox-replay":"1"}"#)),
+            (Some("[1, 2]"), Some("[1, 2]")),
+            (Some("canary"), Some("canary")),
+        ];
+        for (stored, expected) in table {
+            assert_eq!(count_replay(stored).as_deref(), expected);
+        }
     }
 
     #[test]

@@ -145,6 +145,13 @@ pub trait OutboxStore: fmt::Debug + Send + Sync + 'static {
         Ok(None)
     }
 
+    /// How long the oldest message has waited that could be claimed now, by the database's clock; none when there is none.
+    ///
+    /// For a gauge. Reads the queue once, as reaping all of it does. A store that cannot tell answers none.
+    async fn oldest_pending(&self) -> Result<Option<Duration>, StoreError> {
+        Ok(None)
+    }
+
     /// Another handle on the same tables, with few connections of its own that belong to the caller's async runtime.
     ///
     /// To be called on the runtime that will use it. Connects when it is first used; deploys and checks nothing.
@@ -277,7 +284,8 @@ pub struct Undecodable {
 
 impl fmt::Display for Undecodable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "undecodable: column {} {}", self.column, self.complaint)
+        // As of a payload that a handler cannot read: who looks for one finds both.
+        write!(f, "decode: column {} {}", self.column, self.complaint)
     }
 }
 
@@ -373,7 +381,8 @@ pub struct StoreOptions {
     /// How long a claim may start where the last one ended before it looks at everything again. Zero: always everything.
     ///
     /// Skipping what was claimed keeps claims fast while somebody holds an old snapshot open. The price: a message that
-    /// another instance gave back, or whose lease ran out, may wait this much longer.
+    /// another instance gave back, or whose lease ran out, may wait this much longer. With the default of a second it is taken
+    /// over within lease, poll interval and a second, also by a process that is busy all the time.
     pub rescan_interval: Duration,
     /// The isolation level of transactions that the store begins for its user.
     pub isolation: Isolation,
@@ -395,7 +404,7 @@ impl Default for StoreOptions {
             retention: Retention::default(),
             lost_leases_max: LOST_LEASES_MAX,
             schema: SchemaPolicy::default(),
-            rescan_interval: Duration::from_secs(2),
+            rescan_interval: Duration::from_secs(1),
             isolation: Isolation::default(),
         }
     }

@@ -35,6 +35,9 @@ pub const CORRELATION_ID: &str = "pillarbox-correlation-id";
 pub const CAUSATION_ID: &str = "pillarbox-causation-id";
 /// When it happened, as RFC 3339 has it.
 pub const OCCURRED_AT: &str = "pillarbox-occurred-at";
+/// How often an operator has replayed a message, where that is so. A stored message has it among its headers, so that all attempts
+/// of one replay say the same; a broker that keeps duplicates out can tell a replay from what it repeats.
+pub const REPLAY: &str = "pillarbox-replay";
 /// Marks a message that was put into another shape before it is handed to a transport; it is not sent.
 pub const SHAPED: &str = "pillarbox-shaped";
 /// How to read the body, where a broker has no field of its own for it.

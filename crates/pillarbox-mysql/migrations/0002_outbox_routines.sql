@@ -152,7 +152,8 @@ BEGIN
     END IF;
     SET v_rows = p_ids;
     -- Who else may be at the key: the next rows of the hot table, and those of the shelf that are due. Rows before one that is
-    -- held come from transactions that overlap, or were replayed: a few are looked at, not all that wait.
+    -- held come from transactions that overlap: a few are looked at, not all that wait. Or they came back: rows that were given
+    -- back or replayed (their fence is -1) or lost their lease can be many, so the first one is looked at that is none of those.
     IF v_rows IS NULL THEN
         SET v_near = NULL;
     ELSEIF v_in_sequence THEN
@@ -161,10 +162,10 @@ BEGIN
             (SELECT x.`id` FROM `pillarbox_outbox` AS x
             WHERE x.`id` > LEAST(p_last, COALESCE(v_stop, v_end) - 1) ORDER BY x.`id` LIMIT 4)
             UNION
-            (SELECT q.`id` FROM (
-                SELECT x.`id`, x.`locked_until` FROM `pillarbox_outbox` AS x
-                WHERE x.`id` > LEAST(p_last, COALESCE(v_stop, v_end) - 1) ORDER BY x.`id` LIMIT 1000
-            ) AS q WHERE q.`locked_until` > p_now LIMIT 1)
+            (SELECT x.`id` FROM `pillarbox_outbox` AS x
+            WHERE x.`id` > LEAST(p_last, COALESCE(v_stop, v_end) - 1)
+                AND (x.`locked_until` > p_now OR (x.`owner_token` IS NULL AND x.`fence` >= 0))
+            ORDER BY x.`id` LIMIT 4)
             UNION
             (SELECT s.`id` FROM `pillarbox_outbox_shelf` AS s
             WHERE s.`state` = 'pending' AND s.`wake_at` <= v_soon AND s.`due_at` <= v_soon
@@ -189,7 +190,11 @@ BEGIN
                 (SELECT x.`id` FROM `pillarbox_outbox` AS x FORCE INDEX (`message_key`)
                 WHERE x.`message_key` = k.`message_key` AND x.`id` > k.`last` ORDER BY x.`id` LIMIT 1 OFFSET 2),
                 (SELECT x.`id` FROM `pillarbox_outbox` AS x FORCE INDEX (`message_key`)
-                WHERE x.`message_key` = k.`message_key` AND x.`id` > k.`last` ORDER BY x.`id` LIMIT 1 OFFSET 3)
+                WHERE x.`message_key` = k.`message_key` AND x.`id` > k.`last` ORDER BY x.`id` LIMIT 1 OFFSET 3),
+                (SELECT x.`id` FROM `pillarbox_outbox` AS x FORCE INDEX (`message_key`)
+                WHERE x.`message_key` = k.`message_key` AND x.`id` > k.`last`
+                    AND (x.`locked_until` > p_now OR (x.`owner_token` IS NULL AND x.`fence` >= 0))
+                ORDER BY x.`id` LIMIT 1)
             ), '') AS `ids`
             FROM k
             UNION ALL
@@ -506,14 +511,14 @@ BEGIN
     STRAIGHT_JOIN `pillarbox_outbox` AS l FORCE INDEX (PRIMARY) ON l.`id` = j.`id` AND l.`fence` = j.`fence`
     SET l.`attempts` = IF(j.`verdict` = 'release', GREATEST(l.`attempts` - 1, 0), l.`attempts`),
         l.`last_error` = COALESCE(j.`reason`, l.`last_error`),
-        l.`due_at` = NULL, l.`locked_until` = NULL, l.`fence` = 0, l.`owner_token` = NULL
+        l.`due_at` = NULL, l.`locked_until` = NULL, l.`fence` = -1, l.`owner_token` = NULL
     WHERE l.`owner_token` = p_owner AND j.`verdict` IN ('abandon', 'release') AND j.`delay` = 0;
 END$$
 DELIMITER ;
 
 -- Looks at one window. What needs a hand is found without locks, then locked by id, passing over what others work on, and
 -- judged again: claims must not meet the locks of a walk through the whole window. `p_park` buries what is behind a dead
--- message of its key.
+-- message of its key, also what became due there on the shelf. The fence -1 says that a row came back to its place.
 DROP PROCEDURE IF EXISTS `pillarbox_outbox_reap_rows`;
 DELIMITER $$
 CREATE PROCEDURE `pillarbox_outbox_reap_rows`(p_after BIGINT, p_window INT, p_lost_leases_max INT, p_park BOOLEAN)
@@ -533,6 +538,7 @@ BEGIN
     DECLARE v_expired INT DEFAULT 0;
     DECLARE v_lost INT DEFAULT 0;
     DECLARE v_parked INT DEFAULT 0;
+    DECLARE v_parked_waiting INT DEFAULT 0;
     DECLARE v_released INT DEFAULT 0;
     DECLARE v_lowest BIGINT;
     SET SESSION group_concat_max_len = GREATEST(@@SESSION.group_concat_max_len, 1048576);
@@ -540,6 +546,25 @@ BEGIN
     FROM (
         SELECT `id` FROM `pillarbox_outbox` WHERE `id` > COALESCE(p_after, 0) ORDER BY `id` LIMIT p_window
     ) AS w;
+    -- First: what is buried below parks nothing before the next look.
+    IF p_park AND p_after IS NULL THEN
+        SELECT JSON_ARRAYAGG(w.`id`), COUNT(*) INTO v_ids, v_parked_waiting
+        FROM (
+            SELECT s.`id` FROM `pillarbox_outbox_shelf` AS s
+            WHERE s.`state` = 'pending' AND s.`wake_at` <= v_now AND s.`due_at` <= v_now
+                AND (s.`expires_at` IS NULL OR s.`expires_at` > v_now) AND s.`message_key` IS NOT NULL AND (
+                    SELECT d.`id` FROM `pillarbox_outbox_shelf` AS d FORCE INDEX (`message_key`)
+                    WHERE d.`message_key` = s.`message_key` AND d.`state` = 'dead' ORDER BY d.`id` LIMIT 1
+                ) < s.`id`
+            ORDER BY s.`wake_at`, s.`settled_at`, s.`id` LIMIT p_window FOR UPDATE SKIP LOCKED
+        ) AS w;
+        IF v_parked_waiting > 0 THEN
+            UPDATE JSON_TABLE(v_ids, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
+            STRAIGHT_JOIN `pillarbox_outbox_shelf` AS s FORCE INDEX (PRIMARY) ON s.`id` = j.`id`
+            SET s.`state` = 'dead', s.`wake_at` = NULL, s.`settled_at` = v_now, s.`settled_by` = NULL,
+                s.`last_error` = v_reason_parked;
+        END IF;
+    END IF;
     SELECT JSON_ARRAYAGG(l.`id`) INTO v_found
     FROM `pillarbox_outbox` AS l
     WHERE l.`id` > COALESCE(p_after, 0) AND l.`id` <= v_last AND (l.`owner_token` IS NULL OR l.`locked_until` <= v_now)
@@ -612,7 +637,7 @@ BEGIN
             `id` BIGINT PATH '$[0]', `fate` VARCHAR(8) CHARACTER SET utf8mb4 PATH '$[1]')) AS j
         STRAIGHT_JOIN `pillarbox_outbox` AS l FORCE INDEX (PRIMARY) ON l.`id` = j.`id`
         SET l.`lost_lease_count` = LEAST(l.`lost_lease_count`, 2147483646) + 1,
-            l.`owner_token` = NULL, l.`locked_until` = NULL, l.`fence` = 0
+            l.`owner_token` = NULL, l.`locked_until` = NULL, l.`fence` = -1
         WHERE j.`fate` = 'released';
     END IF;
     -- Last: what is buried here parks nothing before the next look.
@@ -632,7 +657,7 @@ BEGIN
     END IF;
     SELECT v_released AS `released`, v_lost AS `lost`, v_expired + v_overdue AS `expired`,
         IF(v_seen = p_window, v_last, NULL) AS `next`, v_lowest AS `lowest_released`,
-        v_parked AS `parked`;
+        v_parked + v_parked_waiting AS `parked`;
 END$$
 DELIMITER ;
 

@@ -122,6 +122,8 @@ fn server_error(number: u16) -> StoreError {
         1213 => StoreError::conflict("a deadlock was resolved against this call"),
         1205 => StoreError::conflict("another session held a lock for too long"),
         1020 | 3572 => StoreError::conflict("another session changed the row first"),
+        // Seen where many wrote to a new table at once; the same call goes through a moment later.
+        1467 => StoreError::conflict("the database had no number for the row"),
         1040 | 1203 | 1226 => StoreError::unavailable("the database has no room for another connection"),
         number if SESSION_ENDED.contains(&number) => StoreError::unavailable("the database ended the connection"),
         1317 | 1969 | 3024 => StoreError::unavailable("the database interrupted the call"),
@@ -163,6 +165,7 @@ mod tests {
         let table = [
             (1213, ErrorKind::Conflict, "deadlock"),
             (1205, ErrorKind::Conflict, "lock"),
+            (1467, ErrorKind::Conflict, "number"),
             (1040, ErrorKind::Unavailable, "connection"),
             (1053, ErrorKind::Unavailable, "ended"),
             (1290, ErrorKind::Unavailable, "read-only"),

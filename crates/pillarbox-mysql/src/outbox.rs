@@ -133,6 +133,12 @@ impl OutboxStore for MysqlStore {
         rows.first().map(|row| get::<OffsetDateTime>(row, 0).map(SystemTime::from)).transpose()
     }
 
+    async fn oldest_pending(&self) -> Result<Option<Duration>, StoreError> {
+        let rows = self.transact(vec![self.inner.sql.leases.clone()]).await?;
+        let waited = rows.first().map(|row| get::<Option<i64>>(row, 0)).transpose()?.flatten();
+        Ok(waited.map(|micros| Duration::from_micros(u64::try_from(micros).unwrap_or(0))))
+    }
+
     async fn detached(&self) -> Result<Arc<dyn OutboxStore>, StoreError> {
         Ok(Arc::new(self.with_own_pool()))
     }

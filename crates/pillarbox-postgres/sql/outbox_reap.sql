@@ -1,6 +1,7 @@
 -- Looks at one window of rows after id $1 and puts right what nobody else will: leases that ran out, messages that
--- expired, rows that are not due yet, and, if $6 says why, rows of keys that have an earlier dead one. The window is bounded by rows looked at, not by rows found, so that its cost does
--- not depend on the backlog. Rows that others work on are skipped.
+-- expired, rows that are not due yet, and, if $6 says why, rows of keys that have an earlier dead one, also those whose time
+-- has come on the shelf. The window is bounded by rows looked at, not by rows found, so that its cost does not depend on the
+-- backlog. Rows that others work on are skipped. The fence -1 says that a row came back, as in outbox_replay.sql.
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now),
 looked_at AS MATERIALIZED (
     SELECT count(*) AS rows, max(id) AS last
@@ -31,7 +32,7 @@ found AS MATERIALIZED (
 ),
 released AS (
     UPDATE pillarbox.outbox AS live
-    SET owner_token = NULL, locked_until = NULL, fence = 0, lost_lease_count = least(live.lost_lease_count, 2147483646) + 1
+    SET owner_token = NULL, locked_until = NULL, fence = -1, lost_lease_count = least(live.lost_lease_count, 2147483646) + 1
     FROM found
     WHERE live.id = found.id AND found.fate = 'released'
     RETURNING live.id
@@ -69,6 +70,23 @@ overslept AS (
         LIMIT $2
         FOR UPDATE SKIP LOCKED))
     RETURNING id
+),
+parked AS (
+    UPDATE pillarbox.outbox_shelf
+    SET state = 'dead', settled_at = (SELECT now FROM clock), settled_by = NULL, wake_at = NULL, last_error = $6
+    WHERE $1 = 0 AND $6 IS NOT NULL
+      AND ctid = ANY (ARRAY(
+        SELECT shelf.ctid FROM pillarbox.outbox_shelf AS shelf
+        WHERE shelf.state = 'pending' AND shelf.wake_at <= (SELECT now FROM clock)
+          AND shelf.due_at <= (SELECT now FROM clock)
+          AND (shelf.expires_at IS NULL OR shelf.expires_at > (SELECT now FROM clock))
+          AND shelf.message_key IS NOT NULL AND EXISTS (
+            SELECT FROM pillarbox.outbox_shelf AS dead
+            WHERE dead.message_key = shelf.message_key AND dead.id < shelf.id AND dead.state <> 'done' AND dead.state = 'dead')
+        ORDER BY shelf.wake_at, shelf.id
+        LIMIT $2
+        FOR UPDATE SKIP LOCKED))
+    RETURNING id
 )
 SELECT
     (SELECT count(*) FROM released) AS released,
@@ -76,4 +94,4 @@ SELECT
     (SELECT count(*) FROM gone WHERE fate = 'expired') + (SELECT count(*) FROM overslept) AS expired,
     (SELECT min(id) FROM released) AS lowest,
     (SELECT last FROM looked_at WHERE rows = $2) AS next,
-    (SELECT count(*) FROM gone WHERE fate = 'parked') AS parked
+    (SELECT count(*) FROM gone WHERE fate = 'parked') + (SELECT count(*) FROM parked) AS parked

@@ -4,16 +4,18 @@ use std::sync::Arc;
 
 use pillarbox_core::lease::{Held, Lease};
 use pillarbox_core::message::Message;
-use pillarbox_core::store::{BoxFuture, Enqueue, Enqueued, OpenTransaction, Placement, chunks, enqueue_answers};
+use pillarbox_core::store::{
+    BoxFuture, CONFLICT_RETRIES_MAX, Enqueue, Enqueued, OpenTransaction, Placement, chunks, enqueue_answers,
+};
 use pillarbox_core::{MessageId, StoreError, WorkId};
 use sqlx::postgres::PgRow;
 use sqlx::{Connection, Decode, PgConnection, Postgres, Row, Transaction, Type};
 use uuid::Uuid;
 
-use crate::error::store_error;
+use crate::error::{is_race, store_error};
 use crate::parameters::{OPTIONAL, Optional, Parameter, after, at, micros, times};
 use crate::sql::Statement;
-use crate::store::{PgQuery, PostgresStore};
+use crate::store::{PgQuery, PostgresStore, pause};
 
 /// Bytes of messages in one statement: far below what the protocol frames, and bounded in memory.
 pub(crate) const STATEMENT_BYTES_MAX: usize = 32 * 1024 * 1024;
@@ -62,7 +64,8 @@ pub(crate) fn no_transaction() -> StoreError {
     )
 }
 
-/// Enqueues in a transaction of the store's own: one statement is one already; more get one around them.
+/// Enqueues in a transaction of the store's own, again when it lost a race: one statement is one already; more get one
+/// around them.
 pub(crate) async fn standalone(store: &PostgresStore, enqueue: Enqueue<'_>) -> Result<Vec<Enqueued>, StoreError> {
     let messages = enqueue.distinct();
     if let [chunk] = chunks(&messages, STATEMENT_BYTES_MAX, usize::MAX)[..] {
@@ -73,12 +76,25 @@ pub(crate) async fn standalone(store: &PostgresStore, enqueue: Enqueue<'_>) -> R
     let (store, copy) = (store.clone(), enqueue.copied());
     // A dropped begin() would leave an open transaction in the pool: the task is never dropped half-way.
     let run = tokio::spawn(async move {
-        let mut tx = store.pool().begin().await.map_err(store_error)?;
-        let answers = insert_all(&store, &mut tx, copy.call()).await?;
-        tx.commit().await.map_err(store_error)?;
-        Ok(answers)
+        let mut races = 0;
+        loop {
+            match in_one_transaction(&store, copy.call()).await {
+                Err(error) if is_race(&error) && races < CONFLICT_RETRIES_MAX => {
+                    races += 1;
+                    pause(races).await;
+                }
+                answers => return answers,
+            }
+        }
     });
     run.await.map_err(|_| StoreError::unavailable("the runtime is shutting down"))?
+}
+
+async fn in_one_transaction(store: &PostgresStore, enqueue: Enqueue<'_>) -> Result<Vec<Enqueued>, StoreError> {
+    let mut tx = store.pool().begin().await.map_err(store_error)?;
+    let answers = insert_all(store, &mut tx, enqueue).await?;
+    tx.commit().await.map_err(store_error)?;
+    Ok(answers)
 }
 
 /// Inserts the messages through a connection that is inside a transaction.

@@ -34,6 +34,9 @@ CREATE TABLE pillarbox_outbox (
 CREATE UNIQUE INDEX pillarbox_outbox_message_id ON pillarbox_outbox (message_id);
 -- For the order of messages with a key; those without are not in it.
 CREATE INDEX pillarbox_outbox_lane ON pillarbox_outbox (message_key, id) WHERE message_key IS NOT NULL;
+-- Keys to which messages came back, given back or replayed: such rows have the fence -1 until they are claimed again, and may
+-- stand before one that is held. No row that is leased is ever in it.
+CREATE INDEX pillarbox_outbox_back ON pillarbox_outbox (message_key) WHERE fence = -1 AND message_key IS NOT NULL;
 
 CREATE TABLE pillarbox_outbox_shelf (
     id               INTEGER PRIMARY KEY,

@@ -1,9 +1,24 @@
 -- Takes live rows in the order of the key. One writer at a time: no row can be taken between the choice and the update.
 -- A lease that ran out is taken over and counted as lost, unless that was once too often: those are the reaper's.
 -- A row with a message key goes when all before it in its key go too, none after it is held, and nothing before it waits on
--- the shelf; ?7 says whether a dead one there counts. A later one can be held when an earlier one was replayed: a few are
--- looked at. ?8 has a byte for each partition, 1 where it is served, or is NULL; a key without a hash is partition 0's.
+-- the shelf; ?7 says whether a dead one there counts. A later one can be held when an earlier one was committed late: a few are
+-- looked at. Or when many were given back or replayed: so for the keys of such rows, and once for each, the look goes past them. ?8 has a byte for each partition, 1 where it is served, or is NULL; a key without a hash is partition 0's.
 -- ?9 is a JSON array of topics that stay where they are, or NULL; then only rows above ?10 are taken.
+WITH held (message_key) AS MATERIALIZED (
+    SELECT back.message_key
+      FROM (SELECT DISTINCT message_key
+              FROM pillarbox_outbox INDEXED BY pillarbox_outbox_back
+             WHERE fence = -1 AND message_key IS NOT NULL) AS back
+     WHERE EXISTS (
+               SELECT 1
+                 FROM (SELECT lane.locked_until
+                         FROM pillarbox_outbox AS lane
+                        WHERE lane.message_key = back.message_key
+                          AND (lane.locked_until > ?1 OR (lane.owner_token IS NULL AND lane.fence >= 0))
+                        ORDER BY lane.id
+                        LIMIT 4) AS next
+                WHERE next.locked_until > ?1)
+)
 UPDATE pillarbox_outbox
    SET owner_token = ?2,
        fence = ?3,
@@ -30,11 +45,13 @@ UPDATE pillarbox_outbox
                                    AND (?8 IS NULL OR substr(?8, abs(coalesce(lane.key_hash, 0) % length(?8)) + 1, 1) = x'01')
                                    AND lane.id > ?10
                                    AND (?9 IS NULL OR lane.topic NOT IN (SELECT value FROM json_each(?9)))))
+                   AND message_key NOT IN (SELECT message_key FROM held)
                    AND NOT EXISTS (
                        SELECT 1
                          FROM (SELECT lane.locked_until
                                  FROM pillarbox_outbox AS lane
                                 WHERE lane.message_key = ready.message_key AND lane.id > ready.id
+                                  AND (lane.owner_token IS NULL OR lane.locked_until > ?1)
                                 ORDER BY lane.id
                                 LIMIT 4) AS later
                         WHERE later.locked_until > ?1)

@@ -1,5 +1,5 @@
 -- As outbox_claim.sql, where all messages have one key: rows from the start of the table, without a gap, while none is held
--- and nothing before them waits on the shelf.
+-- and nothing before them waits on the shelf. The look for one that is held goes past what was given back or replayed.
 WITH picked AS MATERIALIZED (
     SELECT id
       FROM pillarbox_outbox
@@ -14,7 +14,14 @@ WITH picked AS MATERIALIZED (
      LIMIT ?5
 ),
 others AS MATERIALIZED (
-    SELECT id, locked_until FROM pillarbox_outbox WHERE id NOT IN (SELECT id FROM picked) ORDER BY id LIMIT 4
+    SELECT id FROM pillarbox_outbox WHERE id NOT IN (SELECT id FROM picked) ORDER BY id LIMIT 1
+),
+next AS MATERIALIZED (
+    SELECT locked_until
+      FROM pillarbox_outbox
+     WHERE (locked_until > ?1 OR (owner_token IS NULL AND fence >= 0)) AND id NOT IN (SELECT id FROM picked)
+     ORDER BY id
+     LIMIT 4
 )
 UPDATE pillarbox_outbox
    SET owner_token = ?2,
@@ -26,7 +33,7 @@ UPDATE pillarbox_outbox
            SELECT id
              FROM picked
             WHERE id < coalesce((SELECT min(id) FROM others), 9223372036854775807)
-              AND NOT EXISTS (SELECT 1 FROM others WHERE locked_until > ?1)
+              AND NOT EXISTS (SELECT 1 FROM next WHERE locked_until > ?1)
        )
 RETURNING
     id, message_id, topic, payload, created_at, due_at, expires_at, attempts, lost_lease_count, priority, message_type,

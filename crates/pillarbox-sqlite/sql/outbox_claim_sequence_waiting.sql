@@ -11,7 +11,13 @@ SELECT id, message_id, ?2, ?1 + ?4, ?3, due_at, expires_at, min(attempts + 1, 21
  WHERE state = 'pending' AND wake_at <= ?1 AND due_at <= ?1 AND (expires_at IS NULL OR expires_at > ?1)
    AND NOT EXISTS (SELECT 1 FROM pillarbox_outbox AS l WHERE l.message_id = s.message_id)
    AND NOT EXISTS (SELECT 1 FROM pillarbox_outbox WHERE id < s.id)
-   AND NOT EXISTS (SELECT 1 FROM (SELECT locked_until FROM pillarbox_outbox ORDER BY id LIMIT 1) WHERE locked_until > ?1)
+   AND NOT EXISTS (SELECT 1
+                     FROM (SELECT locked_until
+                             FROM pillarbox_outbox
+                            WHERE locked_until > ?1 OR (owner_token IS NULL AND fence >= 0)
+                            ORDER BY id
+                            LIMIT 4)
+                    WHERE locked_until > ?1)
    AND NOT EXISTS (SELECT 1 FROM pillarbox_outbox_shelf AS earlier
                     WHERE earlier.state = 'pending' AND earlier.settled_by IS NOT NULL AND earlier.id < s.id)
    AND NOT EXISTS (SELECT 1 FROM pillarbox_outbox_shelf AS earlier

@@ -1,6 +1,6 @@
 -- Rows whose time has come move from the shelf into the live table and are leased on the way; they go first, so that a
 -- long backlog cannot starve a retry. outbox_leave_shelf.sql does the second half.
--- One with a key goes when nothing of its key is held or comes before it. ?7 says whether a dead message does, ?8
+-- One with a key goes when nothing of its key is held or comes before it, past what came back to the key. ?7 says whether a dead message does, ?8
 -- which partitions are served, as in outbox_claim.sql.
 -- A live row of the same message_id can only come from a foreign writer: then the shelved one waits behind it.
 INSERT INTO pillarbox_outbox (
@@ -21,6 +21,7 @@ SELECT id, message_id, ?2, ?1 + ?4, ?3, due_at, expires_at, min(attempts + 1, 21
               FROM (SELECT lane.id, lane.locked_until
                       FROM pillarbox_outbox AS lane
                      WHERE lane.message_key = s.message_key
+                       AND (lane.id < s.id OR lane.locked_until > ?1 OR (lane.owner_token IS NULL AND lane.fence >= 0))
                      ORDER BY lane.id
                      LIMIT 4) AS near
              WHERE near.id < s.id OR near.locked_until > ?1)

@@ -117,16 +117,23 @@ impl OutboxStore for SqliteStore {
         let (seen, last): (u32, Option<i64>) = (row::get(&look, 0)?, row::get(&look, 1)?);
         let next = last.filter(|_| seen >= reap.window).map(WorkId::from_i64);
         let (needs_work, has_expired_waiting): (bool, bool) = (row::get(&look, 2)?, row::get(&look, 3)?);
-        if !needs_work && !has_expired_waiting {
+        let has_parked_waiting: bool = row::get(&look, 4)?;
+        if !needs_work && !has_expired_waiting && !has_parked_waiting {
             return Ok(Reaped { next, ..Reaped::default() });
         }
         let reaped = self
             .write_at_now(move |inner, tx, now| {
                 Box::pin(async move {
+                    let mut parked_count = 0;
+                    if has_parked_waiting {
+                        let park = sqlx::query(inner.sql.reap_park.clone()).bind(now).bind(parked).bind(reap.window);
+                        parked_count = park.execute(&mut *tx).await.map_err(store_error)?.rows_affected();
+                    }
                     let mut reaped = match last {
                         Some(last) => reap_live(inner, tx, now, (after, last), parked).await?,
                         None => Reaped::default(),
                     };
+                    reaped.parked += parked_count;
                     if has_expired_waiting {
                         let expire = sqlx::query(inner.sql.reap_waiting.clone()).bind(now).bind(REASON_EXPIRED);
                         let done = expire.bind(reap.window).execute(tx).await.map_err(store_error)?;
@@ -158,6 +165,12 @@ impl OutboxStore for SqliteStore {
     async fn clock(&self) -> Result<Option<SystemTime>, StoreError> {
         let look = sqlx::query(self.inner.sql.clock.clone());
         row::time(&look.fetch_one(self.pool()).await.map_err(store_error)?, 0)
+    }
+
+    async fn oldest_pending(&self) -> Result<Option<Duration>, StoreError> {
+        let look = sqlx::query(self.inner.sql.leases.clone()).fetch_one(self.pool()).await.map_err(store_error)?;
+        let waited: Option<i64> = row::get(&look, 2)?;
+        Ok(waited.map(|micros| Duration::from_micros(u64::try_from(micros).unwrap_or(0))))
     }
 
     async fn detached(&self) -> Result<Arc<dyn OutboxStore>, StoreError> {

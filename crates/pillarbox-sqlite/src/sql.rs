@@ -75,7 +75,7 @@ statements! {
     clock now tick enqueue_delayed leave_live leave_shelf
     claim claim_look claim_waiting claim_sequence claim_sequence_waiting
     settle_done settle_shelve settle_remove settle_remove_claim settle_return renew
-    reap_look reap_shelve reap_release reap_waiting purge purge_look
+    reap_look reap_park reap_shelve reap_release reap_waiting purge purge_look
     topics leases get list_live group_dead delete blocked_keys diagnose top
 }
 
@@ -246,7 +246,8 @@ mod tests {
             (InboxStatements::new(&naming), InstanceStatements::new(&naming), ProgressStatements::new(&naming));
         let statements = format!("{:?} {beside:?}", Statements::new(&naming));
         let code: String = statements.split("\\n").filter(|line| !line.trim_start().starts_with("--")).collect();
-        assert!(!code.contains("pillarbox"), "{code}");
+        // Messages carry this name, whatever tables are called.
+        assert!(!code.replace(pillarbox_core::wire::REPLAY, "").contains("pillarbox"), "{code}");
     }
 
     #[test]

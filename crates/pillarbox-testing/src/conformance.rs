@@ -356,6 +356,18 @@ macro_rules! conformance {
                 a_dead_message_stops_a_sequence,
                 blocked_keys_are_listed,
             }
+            order_again {
+                replayed_messages_wait_for_a_later_one_that_is_held,
+                a_message_held_between_replayed_ones_is_seen,
+                replayed_messages_of_a_key_come_in_runs,
+                a_replayed_head_lets_its_key_flow,
+                the_beginning_of_a_run_waits_for_its_end,
+                a_replayed_sequence_waits_for_a_later_one_that_is_held,
+                a_message_that_wakes_waits_for_a_held_one_behind_replayed_ones,
+                messages_that_become_due_behind_a_dead_one_are_parked,
+                what_comes_late_waits_for_an_open_claim,
+                what_an_open_claim_wakes_keeps_its_key,
+            }
             order_races {
                 many_workers_keep_the_order_of_every_key,
                 a_held_key_does_not_fill_the_claims_of_others,
@@ -418,6 +430,7 @@ macro_rules! conformance {
             }
             replay {
                 a_replayed_message_starts_anew,
+                a_replay_counts_itself,
                 every_dead_message_can_be_replayed,
                 one_of_many_can_be_replayed,
                 a_replay_is_bounded_and_can_be_tried_dry,

@@ -32,6 +32,7 @@ pub mod lease;
 pub mod left_out;
 pub mod limits;
 pub mod order;
+pub mod order_again;
 pub mod order_races;
 pub mod owned;
 pub mod partitions;

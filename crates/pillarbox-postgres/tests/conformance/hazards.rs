@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pillarbox_core::lease::Claim;
 use pillarbox_core::schema::SchemaPolicy;
-use pillarbox_core::store::{Claimed, Enqueue, OutboxStore, Reap, Settlement, StoreOptions};
+use pillarbox_core::store::{Claimed, Enqueue, OutboxStore, Placement, Reap, Settlement, StoreOptions};
 use pillarbox_core::{EnqueueIn, ErrorKind, Message, OutboxAdmin, Settled};
 use pillarbox_postgres::PostgresStore;
 use pillarbox_testing::{Harness, run};
@@ -186,7 +186,7 @@ async fn drain(store: PostgresStore) -> Vec<Claimed> {
     }
 }
 
-/// E16, OBX-106: PostgreSQL prints failing rows into its errors; ours do not repeat them.
+/// H54, OBX-106: PostgreSQL prints failing rows into its errors; ours do not repeat them.
 #[test]
 fn a_payload_never_appears_in_an_error() {
     run(|| async {
@@ -393,5 +393,35 @@ fn a_detached_handle_has_few_connections() {
         }
         let count = "SELECT count(*) FROM pg_stat_activity WHERE application_name = '{schema}'";
         assert!((2..=3).contains(&harness.number(count).await));
+    });
+}
+
+/// H8: a batch of more than one statement meets a transaction that takes the same messages in the opposite order. The server
+/// ends the batch, which begins again, as a single statement would.
+#[test]
+fn a_batch_of_many_statements_survives_a_deadlock() {
+    run(|| async {
+        let harness = PostgresHarness::<Direct>::start(StoreOptions::default()).await;
+        let [first, last] = ["first", "last"].map(|topic| Message::new(topic, ""));
+        let filler = (0..33).map(|_| Message::new("filler", vec![0; 1024 * 1024]));
+        let batch: Vec<_> = [first.clone()].into_iter().chain(filler).chain([last.clone()]).collect();
+
+        let mut tx = harness.store().pool().begin().await.unwrap();
+        // Only the other side looks for deadlocks in time, and so is the one that is ended.
+        sqlx::query("SET LOCAL deadlock_timeout = '60s'").execute(&mut *tx).await.unwrap();
+        harness.store().enqueue_in(&mut tx, Enqueue::pending(std::slice::from_ref(&last))).await.unwrap();
+        let own: String = sqlx::query_scalar("SELECT pg_current_xact_id()::text").fetch_one(&mut *tx).await.unwrap();
+        let store = harness.store().clone();
+        let whole = tokio::spawn(async move { store.enqueue(Enqueue::pending(&batch)).await });
+        let waits = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND transactionid::text = $1)";
+        while !sqlx::query_scalar::<_, bool>(waits).bind(&own).fetch_one(harness.store().pool()).await.unwrap() {
+            tokio::task::yield_now().await;
+        }
+        harness.store().enqueue_in(&mut tx, Enqueue::pending(std::slice::from_ref(&first))).await.unwrap();
+        tx.commit().await.unwrap();
+
+        let answers = whole.await.unwrap().unwrap();
+        let duplicates = answers.iter().filter(|answer| answer.placement == Placement::Duplicate).count();
+        assert_eq!((answers.len(), duplicates), (35, 2), "each message is stored once");
     });
 }

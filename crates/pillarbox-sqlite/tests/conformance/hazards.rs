@@ -1,4 +1,4 @@
-//! What only SQLite can do to a message. The numbers are those of `RELIABILITY.md`.
+//! What only SQLite can do to a message. The numbers of hazards are those of `docs/requirements.md`.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ fn the_handle_can_be_shared_freely() {
     check::<SqliteStore>();
 }
 
-/// H10, E14: SQLite rolls back by itself when the disk is full; what follows must not become a ghost message.
+/// H10: SQLite rolls back by itself when the disk is full; what follows must not become a ghost message.
 #[tokio::test]
 async fn no_ghost_message_after_sqlite_rolled_back_by_itself() {
     let harness = start().await;
@@ -116,7 +116,7 @@ async fn a_connection_without_a_transaction_is_refused() {
     tx.commit().await.unwrap();
 }
 
-/// H12, E11: a transaction that read first and lost its snapshot is the user's; the error says how to begin it.
+/// H12: a transaction that read first and lost its snapshot is the user's; the error says how to begin it.
 #[tokio::test]
 async fn a_deferred_transaction_that_lost_its_snapshot_is_a_conflict() {
     let harness = start().await;
@@ -130,7 +130,7 @@ async fn a_deferred_transaction_that_lost_its_snapshot_is_a_conflict() {
     assert_eq!(harness.store().overview().await.unwrap().total().pending, 1);
 }
 
-/// H12, E11: eight writers with pools of their own beside a reader that never ends; no BUSY reaches anybody.
+/// H12: eight writers with pools of their own beside a reader that never ends; no BUSY reaches anybody.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn eight_writers_and_a_long_reader_see_no_busy() {
     const ROUNDS: u64 = 40;

@@ -8,6 +8,7 @@ use pillarbox_core::admin::{
     BlockedKey, Counts, Ended, Filter, Group, GroupBy, ListQuery, MessageName, OutboxAdmin, Overview, Page, Replay,
     Replayed, StoredMessage, Tally, TopicCounts,
 };
+use pillarbox_core::parts::count_replay;
 use pillarbox_core::{AfterDead, StoreError, WorkId};
 
 use super::outbox::Outbox;
@@ -89,7 +90,8 @@ impl OutboxAdmin for MemoryStore {
                 row.lost_lease_count = 0;
                 row.due_at = None;
                 row.expires_at = None;
-                row.place = Place::Free;
+                row.headers = count_replay(row.headers.as_deref());
+                row.put_back();
             }
             Replayed { count: ids.len() as u64, last: ids.last().copied() }
         })

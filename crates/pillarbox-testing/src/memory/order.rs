@@ -6,25 +6,27 @@ use std::time::SystemTime;
 use pillarbox_core::WorkId;
 use pillarbox_core::order::{LOOK_AHEAD, Order};
 
+use super::locks::Locks;
 use super::row::{Place, Row};
 
 /// The rows of an outbox, seen by their keys.
 pub(super) struct Lanes<'a> {
     rows: &'a BTreeMap<WorkId, Row>,
+    locks: &'a Locks,
     order: Order,
     now: SystemTime,
     lanes: HashMap<&'a str, Vec<&'a Row>>,
 }
 
 impl<'a> Lanes<'a> {
-    pub(super) fn new(rows: &'a BTreeMap<WorkId, Row>, order: Order, now: SystemTime) -> Self {
+    pub(super) fn new(rows: &'a BTreeMap<WorkId, Row>, locks: &'a Locks, order: Order, now: SystemTime) -> Self {
         let mut lanes = HashMap::<&str, Vec<&Row>>::new();
         for row in rows.values() {
             if let Some(lane) = lane(row, order) {
                 lanes.entry(lane).or_default().push(row);
             }
         }
-        Self { rows, order, now, lanes }
+        Self { rows, locks, order, now, lanes }
     }
 
     /// Rows whose time has come and that nothing of their key precedes: up to `limit`, those first that waited longest.
@@ -51,7 +53,7 @@ impl<'a> Lanes<'a> {
             if lane.is_some_and(|lane| stuck.contains(lane)) {
                 continue;
             }
-            if is_ready(row) && !self.is_before_a_held_one(row) && !self.is_behind_the_shelf(row) {
+            if is_ready(row) && self.is_free(row) && !self.is_behind_the_shelf(row) {
                 taken.push(row.id);
             } else {
                 stuck.extend(lane);
@@ -62,14 +64,26 @@ impl<'a> Lanes<'a> {
 
     /// Whether a waiting row is the first of its key, and nothing of its key is held.
     fn is_first(&self, row: &Row) -> bool {
-        let near = self.lane_of(row).iter().filter(|other| other.is_live()).take(LOOK_AHEAD);
-        let is_free = near.into_iter().all(|other| other.id > row.id && !other.is_held(self.now));
-        is_free && !self.is_behind_the_shelf(row)
+        let is_behind = self.lane_of(row).iter().any(|other| other.is_live() && other.id < row.id);
+        !is_behind && self.is_free(row) && !self.is_behind_the_shelf(row)
     }
 
-    fn is_before_a_held_one(&self, row: &Row) -> bool {
-        let later = self.lane_of(row).iter().filter(|other| other.is_live() && other.id > row.id);
-        later.take(LOOK_AHEAD).any(|other| other.is_held(self.now))
+    /// Whether none of the next rows of the key is held, and no open transaction wakes one. Rows that came back are passed over.
+    fn is_free(&self, row: &Row) -> bool {
+        let others = || self.lane_of(row).iter().filter(|other| other.id != row.id);
+        let later = others().filter(|other| other.is_live() && other.id > row.id);
+        let mut next = later.filter(|other| self.is_held(other) || other.is_fresh()).take(LOOK_AHEAD);
+        let is_woken = |other: &&Row| matches!(other.place, Place::Waiting { .. }) && self.is_locked(other);
+        !next.any(|other| self.is_held(other)) && !others().any(is_woken)
+    }
+
+    /// Whether a claim has the row, be it that its transaction is still open.
+    fn is_held(&self, row: &Row) -> bool {
+        row.is_held(self.now) || self.is_locked(row)
+    }
+
+    fn is_locked(&self, row: &Row) -> bool {
+        self.locks.holder(row.id).is_some()
     }
 
     fn is_behind_the_shelf(&self, row: &Row) -> bool {

@@ -103,7 +103,7 @@ impl Outbox {
         let limit = claim.limit() as usize;
         let is_served = |row: &Row| row.is_served(claim.served());
         let is_free = |row: &Row| is_served(row) && self.locks.holder(row.id).is_none();
-        let woken = Lanes::new(&self.rows, claim.order(), now).woken(limit, is_free);
+        let woken = Lanes::new(&self.rows, &self.locks, claim.order(), now).woken(limit, is_free);
         let mut claimed = self.lease(woken, claim, now);
         let is_left_out = |row: &Row| claim.left_out().is_some_and(|left_out| left_out.has(row.message.topic()));
         let is_ready = |row: &Row| {
@@ -118,7 +118,7 @@ impl Outbox {
                     _ => false,
                 }
         };
-        let ready = Lanes::new(&self.rows, claim.order(), now).live(limit - claimed.len(), is_ready);
+        let ready = Lanes::new(&self.rows, &self.locks, claim.order(), now).live(limit - claimed.len(), is_ready);
         claimed.extend(self.lease(ready, claim, now));
         claimed.sort_unstable_by_key(|claimed| claimed.held.work_id);
         claimed
@@ -194,20 +194,13 @@ impl Outbox {
         if ids.len() == window {
             reaped.next = ids.last().copied();
         }
-        if reap.after.is_none() {
-            let mut overdue: Vec<(SystemTime, WorkId)> = self
-                .rows
-                .values()
-                .filter_map(|row| match row.place {
-                    Place::Waiting { wake_at, .. } if row.is_expired(now) => Some((wake_at, row.id)),
-                    _ => None,
-                })
-                .collect();
-            overdue.sort_unstable();
-            ids.extend(overdue.into_iter().take(window).map(|(_, id)| id));
-        }
         let parked: HashSet<WorkId> =
             if reap.after_dead == AfterDead::Park { self.behind_dead() } else { HashSet::new() };
+        if reap.after.is_none() {
+            let is_parked = |row: &Row| row.is_due(now) && !row.is_expired(now) && parked.contains(&row.id);
+            ids.extend(self.waiting(window, is_parked));
+            ids.extend(self.waiting(window, |row| row.is_expired(now)));
+        }
         for id in ids {
             let is_free = self.locks.holder(id).is_none();
             if let Some(row) = self.rows.get_mut(&id).filter(|row| is_free && !row.is_held(now)) {
@@ -215,6 +208,17 @@ impl Outbox {
             }
         }
         reaped
+    }
+
+    /// The first of the waiting rows that are meant, those first that waited longest.
+    fn waiting(&self, limit: usize, is_meant: impl Fn(&Row) -> bool) -> Vec<WorkId> {
+        let meant = self.rows.values().filter(|row| is_meant(row)).filter_map(|row| match row.place {
+            Place::Waiting { wake_at, .. } => Some((wake_at, row.id)),
+            _ => None,
+        });
+        let mut meant: Vec<(SystemTime, WorkId)> = meant.collect();
+        meant.sort_unstable();
+        meant.into_iter().take(limit).map(|(_, id)| id).collect()
     }
 
     /// Rows of keys that have an earlier dead one.
@@ -299,12 +303,12 @@ fn reap_row(row: &mut Row, lost_leases_max: u32, is_parked: bool, now: SystemTim
         row.last_error = Some(REASON_LEASES_LOST.into());
         row.place = Place::Dead { settled_at: now, settled_by: None };
         reaped.lost += 1;
-    } else if is_parked && row.is_live() {
+    } else if is_parked {
         row.last_error = Some(REASON_PARKED.into());
         row.place = Place::Dead { settled_at: now, settled_by: None };
         reaped.parked += 1;
     } else if had_owner {
-        row.place = Place::Free;
+        row.put_back();
         reaped.released += 1;
     } else if row.is_live() && !row.is_due(now) {
         row.place = Place::Waiting { wake_at: row.wake_at(), given_back_by: None };

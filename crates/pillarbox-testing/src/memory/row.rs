@@ -29,6 +29,8 @@ pub(super) struct Row {
     pub(super) attempts: u32,
     pub(super) lost_lease_count: u32,
     pub(super) last_error: Option<String>,
+    /// It was given back or replayed, and has not been claimed since: it may stand before one of its key that is held.
+    pub(super) is_back: bool,
     pub(super) place: Place,
 }
 
@@ -60,6 +62,7 @@ impl Row {
             attempts: 0,
             lost_lease_count: 0,
             last_error: None,
+            is_back: false,
             place: Place::Free,
         };
         if !row.is_due(now) {
@@ -83,6 +86,7 @@ impl Row {
     /// Counts the attempt and puts the row under the lease.
     pub(super) fn lease(&mut self, lease: Lease, now: SystemTime) {
         self.attempts = increased(self.attempts);
+        self.is_back = false;
         self.place = Place::Leased {
             owner: lease.owner(),
             fence: lease.fence(),
@@ -140,11 +144,17 @@ impl Row {
     fn give_back(&mut self, owner: OwnerToken, delay: Duration, now: SystemTime) {
         if delay.is_zero() {
             self.due_at = None;
-            self.place = Place::Free;
+            self.put_back();
         } else {
             self.due_at = Some(truncated(now + delay));
             self.place = Place::Waiting { wake_at: self.wake_at(), given_back_by: Some(owner) };
         }
+    }
+
+    /// Makes the row claimable, in its old place.
+    pub(super) fn put_back(&mut self) {
+        self.is_back = true;
+        self.place = Place::Free;
     }
 
     /// Drops what a receipt does not keep.
@@ -173,6 +183,11 @@ impl Row {
 
     pub(super) fn is_live(&self) -> bool {
         matches!(self.place, Place::Free | Place::Leased { .. })
+    }
+
+    /// Whether nobody has claimed the row yet.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.place == Place::Free && !self.is_back
     }
 
     pub(super) fn is_due(&self, now: SystemTime) -> bool {

@@ -11,7 +11,8 @@ use pillarbox_core::retention::PurgeLimit;
 use pillarbox_core::schema::{SchemaPolicy, SchemaStatus};
 use pillarbox_core::store::{Claimed, Enqueue, Enqueued, Exchanged, GuardPlan, Reap, Reaped, Settlement, StoreOptions};
 use pillarbox_core::{
-    InstanceStore, OutboxStore, OwnerToken, PauseStore, ProgressStore, SchemaAdmin, Settled, StoreError, StoreId,
+    InstanceStore, OutboxAdmin, OutboxStore, OwnerToken, PauseStore, ProgressStore, SchemaAdmin, Settled, StoreError,
+    StoreId,
 };
 
 use super::database::MemoryDatabase;
@@ -173,6 +174,10 @@ impl OutboxStore for MemoryStore {
     async fn purge(&self, limit: PurgeLimit) -> Result<u64, StoreError> {
         let keep = self.options.retention.keeps_for().unwrap_or_default();
         self.call(|outbox, now| outbox.purge(limit.get(), keep, now))
+    }
+
+    async fn oldest_pending(&self) -> Result<Option<Duration>, StoreError> {
+        Ok(self.overview().await?.oldest_pending)
     }
 
     async fn detached(&self) -> Result<Arc<dyn OutboxStore>, StoreError> {

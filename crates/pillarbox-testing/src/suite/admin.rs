@@ -45,7 +45,13 @@ pub async fn an_overview_tells_running_from_expired_leases<H: Harness>() {
 /// The oldest age counts from when a message could be claimed, and only messages that can be claimed now. WRK-08.
 pub async fn the_oldest_pending_message_is_one_that_could_be_claimed<H: Harness>() {
     let h = start::<H>().await;
-    let oldest = async || h.store().overview().await.expect("messages can be counted").oldest_pending;
+    let oldest = async || {
+        let overview = h.store().overview().await.expect("messages can be counted").oldest_pending;
+        let gauge = h.store().oldest_pending().await.expect("the queue can be looked at");
+        assert_eq!(overview.is_some(), gauge.is_some(), "both ways to ask agree");
+        assert_near(gauge.unwrap_or_default(), overview.unwrap_or_default());
+        overview
+    };
     assert_eq!(oldest().await, None);
     enqueue(h.store(), &[messages(1).remove(0).delay(10 * HOUR)]).await;
     enqueue(h.store(), &[messages(1).remove(0).expires_in(HOUR)]).await;

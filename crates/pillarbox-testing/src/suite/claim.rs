@@ -102,7 +102,7 @@ pub async fn two_owners_share_the_queue<H: Harness>() {
     assert_eq!(both, ids(&batch));
 }
 
-/// An attempt is counted when it begins, so that a message that kills its worker is counted too. OBX-038, H30.
+/// An attempt is counted when it begins, so that a message that kills its worker is counted too. OBX-038, H30, H39.
 pub async fn a_claim_counts_the_attempt<H: Harness>() {
     let h = start::<H>().await;
     let (id, claimed) = enqueue_and_claim(h.store(), OwnerToken::new()).await;

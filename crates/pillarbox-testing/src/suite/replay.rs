@@ -1,5 +1,7 @@
 //! Dead messages: replayed or deleted by an operator.
 
+use std::time::Duration;
+
 use super::support::*;
 use crate::Harness;
 
@@ -30,6 +32,46 @@ pub async fn a_replayed_message_starts_anew<H: Harness>() {
     let again = claimed.message.as_ref().expect("it can be read");
     assert_eq!((again.id(), again.payload(), again.expires()), (message.id(), message.payload(), None));
     settle_all(h.store(), owner, &[claimed], &Verdict::Ack).await;
+}
+
+/// A replay counts itself in a header, so that a broker can tell it from what it repeats: all attempts of one replay say the same,
+/// and the next one more, however the message ended. What others wrote in its place is no reason to fail. BUS-10.
+pub async fn a_replay_counts_itself<H: Harness>() {
+    let h = start::<H>().await;
+    let owner = OwnerToken::new();
+    let said = async || {
+        let claimed = claim_one(h.store(), owner).await;
+        let headers = claimed.message.as_ref().expect("it can be read").get_headers().clone();
+        (claimed, headers.into_iter().collect::<Vec<_>>())
+    };
+    let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let count = |value: &str| header(wire::REPLAY, value);
+    let table = [
+        (Message::new("topic", ""), vec![]),
+        (Message::new("topic", "").header("a", "ü\"\\"), vec![header("a", "ü\"\\")]),
+        (Message::new("topic", "").header(wire::REPLAY, "often"), vec![]),
+        (Message::new("topic", "").header(wire::REPLAY, ""), vec![]),
+        (Message::new("topic", "").header(wire::REPLAY, "9999999999"), vec![]),
+    ];
+    for (message, own) in table {
+        enqueue(h.store(), std::slice::from_ref(&message)).await;
+        let mut claimed = said().await.0;
+        for (ended, replays) in [(Ended::Dead, "1"), (Ended::Done, "2"), (Ended::Dead, "3")] {
+            let verdict = if ended == Ended::Done { Verdict::Ack } else { fail("x") };
+            settle_all(h.store(), owner, &[claimed], &verdict).await;
+            let all = Replay { ended, filter: Filter::all(), after: None, limit: 10 };
+            h.store().replay(&all).await.expect("a replay succeeds");
+            let expected: Vec<_> = own.iter().cloned().chain([count(replays)]).collect();
+            let (first, headers) = said().await;
+            assert_eq!(headers, expected);
+            settle_all(h.store(), owner, &[first], &Verdict::Release { delay: Duration::ZERO }).await;
+            let (again, headers) = said().await;
+            assert_eq!(headers, expected, "another attempt of the same replay");
+            claimed = again;
+        }
+        settle_all(h.store(), owner, &[claimed], &fail("x")).await;
+        h.store().delete(&Filter::all(), 10).await.expect("a delete succeeds");
+    }
 }
 
 /// Messages that lost their leases or expired can be replayed like those that failed. BUS-10.

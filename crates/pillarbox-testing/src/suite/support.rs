@@ -18,7 +18,7 @@ pub(super) use pillarbox_core::retention::{PurgeLimit, Retention};
 pub(super) use pillarbox_core::store::{Claimed, Enqueue, Placement, Reap, Reaped, Settlement, StoreOptions};
 pub(super) use pillarbox_core::{
     AfterDead, Fence, Message, MessageId, OutboxStore, OwnerToken, SchemaAdmin, Settled, State, StoreError, Verdict,
-    WorkId,
+    WorkId, wire,
 };
 pub(super) use pillarbox_core::{ConsumeIn, InboxState, InboxStore, Incoming, Receipt, WithInbox};
 

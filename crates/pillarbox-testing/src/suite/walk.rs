@@ -51,6 +51,7 @@ pub(super) struct Walk<'a, H: Harness> {
     model: MemoryStore,
     database: MemoryDatabase,
     rng: StdRng,
+    keys: &'static [Option<&'static str>],
     owners: [OwnerToken; 3],
     /// Every message ever tried, in order: its place here is its name in what is compared.
     messages: Vec<Message>,
@@ -62,13 +63,28 @@ pub(super) struct Walk<'a, H: Harness> {
 }
 
 impl<'a, H: Harness> Walk<'a, H> {
-    pub(super) fn new(harness: &'a H, backend: H::Store, options: StoreOptions, seed: u64, rng: StdRng) -> Self {
+    pub(super) fn new(harness: &'a H, backend: H::Store, options: StoreOptions, seed: u64, mut rng: StdRng) -> Self {
         let model = MemoryStore::new(options);
         let database = model.database().clone();
         let owners = [OwnerToken::new(), OwnerToken::new(), OwnerToken::new()];
+        let keys = dice::keys(&mut rng);
         let (messages, labels, rows) = (Vec::new(), HashMap::new(), HashMap::new());
         let (handed, history) = (Vec::new(), History::new("walks", seed, shard_of(seed)));
-        Self { harness, backend, model, database, rng, owners, messages, labels, rows, handed, history, delay_count: 0 }
+        Self {
+            harness,
+            backend,
+            model,
+            database,
+            rng,
+            keys,
+            owners,
+            messages,
+            labels,
+            rows,
+            handed,
+            history,
+            delay_count: 0,
+        }
     }
 
     pub(super) async fn run(mut self) {
@@ -253,7 +269,7 @@ impl<'a, H: Harness> Walk<'a, H> {
             _ => {}
         }
         let limit = *[1, 2, 100].choose(&mut self.rng).expect("there is a choice");
-        let ended = if self.rng.random_bool(0.8) { Ended::Dead } else { Ended::Done };
+        let ended = if self.rng.random_bool(0.6) { Ended::Dead } else { Ended::Done };
         let (model, backend) = (tally(&self.model, ended, &filter).await, tally(&self.backend, ended, &filter).await);
         self.compare(
             &format!("tally {ended:?} {filter:?}"),

@@ -33,34 +33,34 @@ macro_rules! shards {
 pub(super) use shards;
 
 shards! {
-    /// Walks 0, 10, 20, … agree with the reference. OBX-017, OBX-033, OBX-049, H4.
+    /// Walks 0, 10, 20, … agree with the reference. OBX-017, OBX-033, OBX-049, H4, H34.
     pub async fn shard_0_agrees_with_the_reference(0);
 
-    /// Walks 1, 11, 21, … agree with the reference. OBX-017, OBX-033, OBX-049, H4.
+    /// Walks 1, 11, 21, … agree with the reference. OBX-017, OBX-033, OBX-049, H4, H34.
     pub async fn shard_1_agrees_with_the_reference(1);
 
-    /// Walks 2, 12, 22, … agree with the reference. OBX-017, OBX-033, OBX-049, H4.
+    /// Walks 2, 12, 22, … agree with the reference. OBX-017, OBX-033, OBX-049, H4, H34.
     pub async fn shard_2_agrees_with_the_reference(2);
 
-    /// Walks 3, 13, 23, … agree with the reference. OBX-017, OBX-033, OBX-049, H4.
+    /// Walks 3, 13, 23, … agree with the reference. OBX-017, OBX-033, OBX-049, H4, H34.
     pub async fn shard_3_agrees_with_the_reference(3);
 
-    /// Walks 4, 14, 24, … agree with the reference. OBX-017, OBX-033, OBX-049, H4.
+    /// Walks 4, 14, 24, … agree with the reference. OBX-017, OBX-033, OBX-049, H4, H34.
     pub async fn shard_4_agrees_with_the_reference(4);
 
-    /// Walks 5, 15, 25, … agree with the reference. OBX-017, OBX-033, OBX-049, H4.
+    /// Walks 5, 15, 25, … agree with the reference. OBX-017, OBX-033, OBX-049, H4, H34.
     pub async fn shard_5_agrees_with_the_reference(5);
 
-    /// Walks 6, 16, 26, … agree with the reference. OBX-017, OBX-033, OBX-049, H4.
+    /// Walks 6, 16, 26, … agree with the reference. OBX-017, OBX-033, OBX-049, H4, H34.
     pub async fn shard_6_agrees_with_the_reference(6);
 
-    /// Walks 7, 17, 27, … agree with the reference. OBX-017, OBX-033, OBX-049, H4.
+    /// Walks 7, 17, 27, … agree with the reference. OBX-017, OBX-033, OBX-049, H4, H34.
     pub async fn shard_7_agrees_with_the_reference(7);
 
-    /// Walks 8, 18, 28, … agree with the reference. OBX-017, OBX-033, OBX-049, H4.
+    /// Walks 8, 18, 28, … agree with the reference. OBX-017, OBX-033, OBX-049, H4, H34.
     pub async fn shard_8_agrees_with_the_reference(8);
 
-    /// Walks 9, 19, 29, … agree with the reference. OBX-017, OBX-033, OBX-049, H4.
+    /// Walks 9, 19, 29, … agree with the reference. OBX-017, OBX-033, OBX-049, H4, H34.
     pub async fn shard_9_agrees_with_the_reference(9);
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use pillarbox_core::{AfterDead, LeftOut, Order, PartitionCount, Served};
 use rand::RngExt as _;
+use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 
 use super::super::support::*;
@@ -12,6 +13,11 @@ use crate::Harness;
 
 /// Alike for whoever does not look closely.
 const TOPICS: [&str; 3] = ["a", "A", "a "];
+
+/// The keys of a walk's messages. In every third walk all have one: then many come back before one that is held.
+pub(super) fn keys(rng: &mut StdRng) -> &'static [Option<&'static str>] {
+    if rng.random_range(0..3) == 0 { &[Some("k")] } else { &[None, None, Some("k"), Some("K")] }
+}
 
 impl<H: Harness> Walk<'_, H> {
     /// One to five messages of one kind, or an old one again.
@@ -31,7 +37,7 @@ impl<H: Harness> Walk<'_, H> {
         for _ in 0..count {
             let topic = TOPICS.choose(&mut self.rng).copied().unwrap_or("a");
             let mut message = Message::new(topic, "payload").header("h", "v");
-            if let Some(key) = [None, None, Some("k"), Some("K")].choose(&mut self.rng).copied().flatten() {
+            if let Some(key) = self.keys.choose(&mut self.rng).copied().flatten() {
                 message = message.key(key);
             }
             batch.push(match kind {
@@ -72,7 +78,7 @@ impl<H: Harness> Walk<'_, H> {
     }
 
     pub(super) fn after_dead(&mut self) -> AfterDead {
-        [AfterDead::Block, AfterDead::Park].choose(&mut self.rng).copied().unwrap_or_default()
+        [AfterDead::Block, AfterDead::Skip, AfterDead::Park].choose(&mut self.rng).copied().unwrap_or_default()
     }
 
     /// Mostly what the owner got last; sometimes what is stale, another's, named twice or under a wrong fence.

@@ -18,11 +18,12 @@ impl<H: Harness> Walk<'_, H> {
             let label = self.labels[&message.id()];
             assert_eq!(Some(label), self.label(side, one.held.work_id), "the row belongs to the message");
             format!(
-                "m{label} attempts {} lost {} error {:?} topic {:?}",
+                "m{label} attempts {} lost {} error {:?} topic {:?} key {:?}",
                 one.attempts,
                 one.lost_lease_count,
                 one.last_error,
-                message.topic()
+                message.topic(),
+                message.get_key()
             )
         };
         claimed.iter().map(show).collect()
@@ -33,8 +34,9 @@ impl<H: Harness> Walk<'_, H> {
         let owner = |token: Option<OwnerToken>| token.map(|token| self.owners.iter().position(|one| *one == token));
         let waits = matches!(row.state, State::Pending | State::Processing) && row.due_at.is_some();
         format!(
-            "m{} attempts {} lost {} error {:?} owner {:?} held {} settled {} by {:?} waits {waits} receipt {} bytes {} headers {}",
+            "m{} key {:?} attempts {} lost {} error {:?} owner {:?} held {} settled {} by {:?} waits {waits} receipt {} bytes {} headers {}",
             self.labels[&message.id()],
+            message.get_key(),
             row.attempts,
             row.lost_lease_count,
             row.last_error,
