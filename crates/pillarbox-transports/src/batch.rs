@@ -51,6 +51,13 @@ impl<'a> Batch<'a> {
                 keys.extend(key);
             }
         }
+        // Where a key stops is only known from the answers that are left.
+        self.stopped.clear();
+        for (place, answer) in self.answers.iter().enumerate() {
+            if let (Some(Err(_)), Some(key)) = (answer, self.parcels[place].message.get_key()) {
+                self.stopped.entry(key).or_insert(place);
+            }
+        }
     }
 
     /// Whether it may be sent. Answers for it if not, because an earlier message of its key stayed behind.
@@ -124,5 +131,23 @@ mod tests {
         let mut batch = Batch::new(&parcels);
         batch.answer(1, Err(Undelivered::refused("no")));
         assert!(batch.admits(0) && !batch.admits(2));
+    }
+
+    /// What is sent again may be taken this time, and then nothing of its key is held back.
+    #[cfg(feature = "kafka")]
+    #[test]
+    fn what_is_sent_again_holds_nothing_back_any_more() {
+        let messages = keyed(&["a", "a", "a", "b", "b"]);
+        let parcels: Vec<_> = messages.iter().map(|message| Parcel::new("d", message)).collect();
+        let mut batch = Batch::new(&parcels);
+        batch.answer(1, Err(Undelivered::refused("no")));
+        batch.answer(3, Err(Undelivered::refused("no")));
+        batch.reopen(&[0]);
+        assert_eq!(batch.unanswered(), [0, 1, 2, 4]);
+        for place in 0..3 {
+            assert!(batch.admits(place), "{place}");
+            batch.answer(place, Ok(Delivery::Taken));
+        }
+        assert!(!batch.admits(4), "its key was not sent again");
     }
 }

@@ -1,10 +1,12 @@
 //! A transport from its address, whatever the broker.
 
 use std::fmt;
+use std::fs;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pillarbox_core::{Invalid, Transport, WireFormat};
+use pillarbox_core::{Invalid, Problem, Transport, WireFormat};
 use zeroize::Zeroizing;
 
 #[cfg(any(
@@ -29,8 +31,29 @@ pub struct Settings {
     pub secrets: Vec<Zeroizing<String>>,
     /// Webhooks: inner networks that they may go to, such as `10.0.0.0/8`.
     pub networks: Vec<String>,
+    /// Webhooks: headers of every request, such as `authorization`.
+    pub headers: Vec<(String, Zeroizing<String>)>,
     /// Files: whether lines must be on the disk before they count as delivered.
     pub is_synced: bool,
+    /// A PEM file with the certificates that are trusted: by NATS and MQTT instead of the system's, by RabbitMQ, AMQP and
+    /// webhooks besides the usual ones.
+    pub root_certificates: Option<PathBuf>,
+    /// Redis: entries that a stream keeps, roughly.
+    pub stream_length_max: Option<u64>,
+    /// Redis: whether a stream that is not there is made.
+    pub makes_streams: Option<bool>,
+    /// Redis: replicas that must have a message before it counts as delivered.
+    pub replicas: Option<u32>,
+    /// MQTT: whether a message that nobody subscribes to is refused.
+    pub needs_subscriber: Option<bool>,
+    /// NATS: a credentials file, as `nsc` makes it.
+    pub credentials_file: Option<PathBuf>,
+    /// NATS: the JetStream domain.
+    pub domain: Option<String>,
+    /// AMQP 1.0: what the broker is called in the protocol.
+    pub hostname: Option<String>,
+    /// Kafka: properties of librdkafka, such as `message.max.bytes`.
+    pub properties: Vec<(String, Zeroizing<String>)>,
 }
 
 impl Settings {
@@ -48,7 +71,8 @@ impl fmt::Debug for Settings {
             .field("secret_count", &self.secrets.len())
             .field("networks", &self.networks)
             .field("is_synced", &self.is_synced)
-            .finish()
+            .field("root_certificates", &self.root_certificates)
+            .finish_non_exhaustive()
     }
 }
 
@@ -92,7 +116,8 @@ const SCHEMES: [(&str, &str); 16] = [
     ("-", "lines"),
 ];
 
-/// A transport that takes an address and options with a time limit, in the shape of the settings.
+/// A transport that takes an address and options, the time limit and those that are named among them, in the shape of the
+/// settings.
 #[cfg(any(
     feature = "amqp",
     feature = "kafka",
@@ -102,14 +127,17 @@ const SCHEMES: [(&str, &str); 16] = [
     feature = "redis"
 ))]
 macro_rules! shaped {
-    ($transport:ty, $options:ty, $url:expr, $settings:expr) => {{
+    ($transport:ty, $options:ty, $url:expr, $settings:expr, |$chosen:ident| $choose:expr) => {{
         let mut options = <$options>::default();
         options.timeout = $settings.timeout.unwrap_or(options.timeout);
+        let $chosen = &mut options;
+        $choose;
         Ok(Shaped::through(<$transport>::with($url, options)?, &$settings.format))
     }};
 }
 
-/// Makes the transport that an address leads to, without any I/O: it connects when it is first used.
+/// Makes the transport that an address leads to, without any I/O but that certificates are read: it connects when it is first
+/// used.
 ///
 /// | address | where messages go |
 /// |---|---|
@@ -127,32 +155,59 @@ pub fn transport_from_url(url: &str, settings: &Settings) -> Result<Arc<dyn Tran
     let found = SCHEMES.into_iter().find(|(scheme, _)| start.eq_ignore_ascii_case(scheme));
     let (scheme, feature) = found.ok_or(ConnectError::Unknown)?;
     let rest = url.get(scheme.len() + 1..).unwrap_or_default();
+    let roots = roots(settings)?;
     match feature {
         #[cfg(feature = "amqp")]
-        "amqp" => shaped!(crate::Amqp, crate::amqp::AmqpOptions, url, settings),
+        "amqp" => shaped!(crate::Amqp, crate::amqp::AmqpOptions, url, settings, |options| {
+            (options.root_certificate, options.hostname) = (roots, settings.hostname.clone());
+        }),
         #[cfg(feature = "http")]
-        "http" => Ok(Arc::new(http(url, settings)?)),
+        "http" => Ok(Arc::new(http(url, settings, roots)?)),
         #[cfg(feature = "kafka")]
-        "kafka" => shaped!(crate::Kafka, crate::kafka::KafkaOptions, url, settings),
+        "kafka" => shaped!(crate::Kafka, crate::kafka::KafkaOptions, url, settings, |options| {
+            for (name, value) in &settings.properties {
+                *options = std::mem::take(options).set(name, value.as_str());
+            }
+        }),
         #[cfg(feature = "mqtt")]
-        "mqtt" => shaped!(crate::Mqtt, crate::mqtt::MqttOptions, url, settings),
+        "mqtt" => shaped!(crate::Mqtt, crate::mqtt::MqttOptions, url, settings, |options| {
+            options.root_certificates.clone_from(&settings.root_certificates);
+            options.needs_subscriber = settings.needs_subscriber.unwrap_or(options.needs_subscriber);
+        }),
         #[cfg(feature = "nats")]
-        "nats" => shaped!(crate::Nats, crate::nats::NatsOptions, url, settings),
+        "nats" => shaped!(crate::Nats, crate::nats::NatsOptions, url, settings, |options| {
+            options.root_certificates.clone_from(&settings.root_certificates);
+            options.credentials_file.clone_from(&settings.credentials_file);
+            options.domain.clone_from(&settings.domain);
+        }),
         #[cfg(feature = "rabbitmq")]
-        "rabbitmq" => shaped!(crate::Rabbit, crate::rabbitmq::RabbitOptions, url, settings),
+        "rabbitmq" => shaped!(crate::Rabbit, crate::rabbitmq::RabbitOptions, url, settings, |options| {
+            options.root_certificate = roots;
+        }),
         #[cfg(feature = "redis")]
-        "redis" => shaped!(crate::Redis, crate::redis::RedisOptions, url, settings),
+        "redis" => shaped!(crate::Redis, crate::redis::RedisOptions, url, settings, |options| {
+            options.stream_length_max = settings.stream_length_max;
+            options.makes_streams = settings.makes_streams.unwrap_or(options.makes_streams);
+            options.replicas = settings.replicas.unwrap_or(options.replicas);
+        }),
         #[cfg(feature = "lines")]
         "lines" => Ok(Arc::new(lines(scheme, rest, settings)?)),
         _ => {
-            let _ = (rest, settings);
+            let _ = (rest, roots);
             Err(ConnectError::NotBuiltIn { scheme, feature })
         }
     }
 }
 
+/// The trusted certificates, as PEM. A file that cannot be read is told now, and not when a connection fails.
+fn roots(settings: &Settings) -> Result<Option<String>, Invalid> {
+    let Some(path) = &settings.root_certificates else { return Ok(None) };
+    let refused = |error| Problem::malformed("root_certificates", format!("cannot be read: {error}"));
+    Ok(Some(fs::read_to_string(path).map_err(refused)?))
+}
+
 #[cfg(feature = "http")]
-fn http(url: &str, settings: &Settings) -> Result<crate::Http, Invalid> {
+fn http(url: &str, settings: &Settings, roots: Option<String>) -> Result<crate::Http, Invalid> {
     use crate::http::{Guard, HttpOptions, Network};
 
     let networks: Result<Vec<Network>, _> = settings.networks.iter().map(|network| network.parse()).collect();
@@ -161,8 +216,14 @@ fn http(url: &str, settings: &Settings) -> Result<crate::Http, Invalid> {
     for secret in &settings.secrets {
         options = options.secret(secret.as_str());
     }
+    for (name, value) in &settings.headers {
+        options = options.header(name, value.as_str());
+    }
+    if let Some(pem) = roots {
+        options = options.trust(pem);
+    }
     if let Some(timeout) = settings.timeout {
-        options = options.timeout(timeout).batch_timeout(timeout);
+        options = options.timeout(timeout);
     }
     crate::Http::new(options)
 }
@@ -170,7 +231,6 @@ fn http(url: &str, settings: &Settings) -> Result<crate::Http, Invalid> {
 #[cfg(feature = "lines")]
 fn lines(scheme: &str, rest: &str, settings: &Settings) -> Result<crate::Lines, Invalid> {
     use crate::lines::LinesOptions;
-    use pillarbox_core::Problem;
 
     let mut options = LinesOptions::new().format(settings.format.clone()).sync(settings.is_synced);
     if scheme == "file" {

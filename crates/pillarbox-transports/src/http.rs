@@ -20,6 +20,7 @@
 //! | any other 4xx | rejected: never again |
 //! | none in time, or no connection | unavailable; it may have arrived, and comes again under the same `webhook-id` |
 //!
+//! Who asks for time, is gone, or cannot be connected to is asked once in a batch, as far as requests do not run at once already.
 //! Redirects are not followed, proxies of the environment not used, and nothing of an answer but its status and `Retry-After`
 //! is looked at. Inner addresses are refused unless the [`Guard`] is told otherwise.
 
@@ -34,7 +35,7 @@ use futures_util::{StreamExt, stream};
 use pillarbox_core::{DeliveryResult, Invalid, Parcel, Problem, Transport, Undelivered};
 use reqwest::header::RETRY_AFTER;
 use reqwest::{Client, Response, redirect};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout};
 use url::Url;
 
 use crate::chains::{behind, chains};
@@ -118,7 +119,7 @@ impl Http {
             let is_away = error.is_connect();
             let why = undelivered(&origin, error, *timeout);
             if is_away && matches!(why, Undelivered::Unavailable { .. }) {
-                call.note_away(origin, why.clone());
+                call.close(origin, &why);
             }
             why
         })
@@ -140,23 +141,25 @@ impl Http {
     async fn send_one(&self, call: &Call<'_>, parcel: &Parcel<'_>) -> DeliveryResult {
         let url = self.target(&parcel.destination).map_err(Undelivered::rejected)?;
         let origin = origin(&url);
-        if let Some(away) = call.away(&origin) {
-            return Err(away);
+        if let Some(closed) = call.closed(&origin).or_else(|| call.closed(&parcel.destination)) {
+            return Err(closed);
         }
-        if Instant::now() >= call.deadline {
+        if Instant::now() >= call.begin_until {
             let reason = "the time for the batch was over before it was sent".to_owned();
             return Err(Undelivered::Later { delay: Duration::ZERO, reason });
         }
-        let sent = timeout_at(call.deadline, self.send(call, url, parcel)).await;
-        let late = |_| Undelivered::unavailable(format!("{origin}: no answer before the time for the batch was over"));
-        let response = sent.map_err(late)??;
+        let response = self.send(call, url, parcel).await?;
         let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok().map(str::to_owned));
         let status = response.status().as_u16();
         tracing::debug!(origin, status, "a webhook was answered");
         // The status has decided; the rest is read only so that the connection can be used again.
-        let _ = timeout_at(call.deadline.min(Instant::now() + SPARE_TIME_MAX), drain(response)).await;
+        let _ = timeout(SPARE_TIME_MAX, drain(response)).await;
         let answer = Answer { status, retry_after: retry_after.as_deref(), sent: parcel.message.payload().len() };
-        answer.judge(&origin, SystemTime::now(), self.options.delay_max)
+        let result = answer.judge(&origin, SystemTime::now(), self.options.delay_max);
+        if let Err(why @ (Undelivered::Later { .. } | Undelivered::Gone { .. })) = &result {
+            call.close(parcel.destination.to_string(), why);
+        }
+        result
     }
 }
 
@@ -164,18 +167,19 @@ impl Http {
 struct Call<'a> {
     parcels: &'a [Parcel<'a>],
     client: Client,
-    deadline: Instant,
-    away: Mutex<HashMap<String, Undelivered>>,
+    begin_until: Instant,
+    /// Origins and destinations that the rest of the batch is not sent to, and why.
+    closed: Mutex<HashMap<String, Undelivered>>,
 }
 
 impl Call<'_> {
-    fn away(&self, origin: &str) -> Option<Undelivered> {
-        self.away.lock().unwrap_or_else(PoisonError::into_inner).get(origin).cloned()
+    fn closed(&self, place: &str) -> Option<Undelivered> {
+        self.closed.lock().unwrap_or_else(PoisonError::into_inner).get(place).cloned()
     }
 
-    /// The rest of a batch need not wait for a host that cannot be connected to.
-    fn note_away(&self, origin: String, why: Undelivered) {
-        self.away.lock().unwrap_or_else(PoisonError::into_inner).insert(origin, why);
+    /// The rest of a batch need not wait for a host that is away, nor trouble an endpoint that wants nothing now.
+    fn close(&self, place: String, why: &Undelivered) {
+        self.closed.lock().unwrap_or_else(PoisonError::into_inner).insert(place, why.clone());
     }
 }
 
@@ -186,8 +190,8 @@ impl Transport for Http {
     }
 
     async fn deliver(&self, parcels: &[Parcel<'_>]) -> Vec<DeliveryResult> {
-        let deadline = Instant::now() + self.options.batch_timeout;
-        let call = Call { parcels, client: self.client(), deadline, away: Mutex::default() };
+        let begin_until = Instant::now() + self.options.batch_timeout;
+        let call = Call { parcels, client: self.client(), begin_until, closed: Mutex::default() };
         let sending = stream::iter(chains(parcels)).map(|chain| self.send_chain(&call, chain));
         let mut answered = sending.buffer_unordered(self.options.in_flight_max);
         let unanswered = Undelivered::unavailable("it was not sent");

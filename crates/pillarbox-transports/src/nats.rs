@@ -39,8 +39,8 @@ const MESSAGE_ID: &str = "Nats-Msg-Id";
 /// A destination is a subject, such as `orders.created`, without wildcards, and not one of the server's own (`$…`). A stream must
 /// take it: where none does, the message is refused.
 ///
-/// The message's id is its `Nats-Msg-Id`, so that a stream knows it again for as long as its duplicate window says. Fields and
-/// headers are headers, the content type among them; what does not fit into a line of ASCII is percent-encoded. Headers whose
+/// The message's id is its `Nats-Msg-Id`, so that a stream knows it again for as long as its duplicate window says. What an operator
+/// replays has the count of its replays behind it, so that it gets through; `pillarbox-id` stays the same. Fields and headers are headers, the content type among them; what does not fit into a line of ASCII is percent-encoded. Headers whose
 /// names begin with `Nats-` would be orders to the server and are left out.
 ///
 /// Messages of one key are sent one after the other, each once the one before it is stored; all others at once. When the server
@@ -262,13 +262,21 @@ fn headers_of(message: &Message) -> Result<(HeaderMap, usize), Undelivered> {
         map.append(name, value);
         Ok::<_, Undelivered>(())
     };
-    add(MESSAGE_ID, &message.id().to_string())?;
+    add(MESSAGE_ID, &stream_id(message))?;
     for (name, value) in headers.into_iter().chain(content_type) {
         if !is_servers_own(&name) {
             add(&line_safe(&name).replace(':', "%3A").replace(' ', "%20"), &line_safe(&value))?;
         }
     }
     Ok((map, bytes))
+}
+
+/// What a stream knows a message by: the same in every attempt, and another one for each replay.
+fn stream_id(message: &Message) -> String {
+    match message.get_headers().get(wire::REPLAY) {
+        Some(count) => format!("{}/{}", message.id(), line_safe(count)),
+        None => message.id().to_string(),
+    }
 }
 
 fn is_servers_own(name: &str) -> bool {

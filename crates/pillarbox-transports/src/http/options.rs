@@ -20,6 +20,11 @@ use crate::checks;
 /// Requests at once, at the most.
 const IN_FLIGHT_MAX: usize = 1024;
 
+/// How long a batch may take with its last requests, so that it is over before a lease of the usual 30 seconds is.
+const BATCH_TIME: Duration = Duration::from_secs(25);
+/// How long requests of a batch are begun at least, however long one of them may take.
+const BATCH_TIME_MIN: Duration = Duration::from_secs(5);
+
 /// How webhooks are sent. Nothing is checked before [`Http::new`](super::Http::new).
 #[derive(Clone)]
 pub struct HttpOptions {
@@ -32,7 +37,7 @@ pub struct HttpOptions {
     format: WireFormat,
     timeout: Duration,
     connect_timeout: Duration,
-    batch_timeout: Duration,
+    batch_timeout: Option<Duration>,
     delay_max: Duration,
     in_flight_max: usize,
 }
@@ -49,7 +54,7 @@ impl Default for HttpOptions {
             format: WireFormat::Plain,
             timeout: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(5),
-            batch_timeout: Duration::from_secs(30),
+            batch_timeout: None,
             delay_max: Duration::from_secs(3600),
             in_flight_max: 16,
         }
@@ -126,10 +131,11 @@ impl HttpOptions {
         self
     }
 
-    /// How long a whole batch may take; 30 seconds unless set. What was not sent by then goes another time.
+    /// How long requests of one batch are begun. What was not begun by then goes another time and spends no attempt; what was has
+    /// its own time. Unless set, so long that both together are over within 25 seconds, but 5 seconds at least.
     #[must_use]
     pub fn batch_timeout(mut self, timeout: Duration) -> Self {
-        self.batch_timeout = timeout;
+        self.batch_timeout = Some(timeout);
         self
     }
 
@@ -152,7 +158,8 @@ impl HttpOptions {
         let mut problems = Vec::new();
         checks::time("timeout", self.timeout, &mut problems);
         checks::time("connect_timeout", self.connect_timeout, &mut problems);
-        checks::time("batch_timeout", self.batch_timeout, &mut problems);
+        let batch_timeout = self.batch_timeout.unwrap_or_else(|| batch_time(self.timeout));
+        checks::time("batch_timeout", batch_timeout, &mut problems);
         checks::time("delay_max", self.delay_max, &mut problems);
         checks::count("in_flight_max", self.in_flight_max, IN_FLIGHT_MAX, &mut problems);
         let signer = Signer::new(&self.secrets, &mut problems);
@@ -179,7 +186,7 @@ impl HttpOptions {
             format: self.format,
             timeout: self.timeout,
             connect_timeout: self.connect_timeout,
-            batch_timeout: self.batch_timeout,
+            batch_timeout,
             delay_max: self.delay_max,
             in_flight_max: self.in_flight_max,
         })
@@ -200,6 +207,11 @@ pub(super) struct Checked {
     pub(super) batch_timeout: Duration,
     pub(super) delay_max: Duration,
     pub(super) in_flight_max: usize,
+}
+
+/// How long requests of a batch are begun, each of which may take so long.
+fn batch_time(timeout: Duration) -> Duration {
+    BATCH_TIME.saturating_sub(timeout).max(BATCH_TIME_MIN)
 }
 
 fn fixed_header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), &'static str> {
@@ -241,5 +253,22 @@ impl fmt::Debug for HttpOptions {
             .field("format", &self.format)
             .field("timeout", &self.timeout)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// H23: a batch and its last requests are over before a usual lease is, as far as the time of one request allows.
+    #[test]
+    fn the_time_of_a_batch_follows_from_that_of_a_request() {
+        let seconds = Duration::from_secs;
+        for (timeout, expected) in [(1, 24), (10, 15), (20, 5), (60, 5)] {
+            let checked = HttpOptions::new().timeout(seconds(timeout)).checked().unwrap();
+            assert_eq!(checked.batch_timeout, seconds(expected), "{timeout} s");
+        }
+        let own = HttpOptions::new().batch_timeout(seconds(90)).checked().unwrap();
+        assert_eq!(own.batch_timeout, seconds(90));
     }
 }

@@ -11,6 +11,7 @@ use pillarbox_webhook::{Scheme, StandardWebhooks};
 
 use receiver::{BODY_BYTES_MAX, Receiver};
 
+mod batches;
 mod receiver;
 mod tls;
 

@@ -1,10 +1,15 @@
 //! NATS JetStream, with a server for each test.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::HeaderMap;
 use async_nats::jetstream::stream::{self, DiscardPolicy};
+use pillarbox::admin::{Filter, MessageName, Replay};
+use pillarbox::prelude::{Outbox, OutboxAdmin, Route, Runtime, StoreOptions};
+use pillarbox::relay::To;
 use pillarbox_core::{Delivery, Intaken, Message, Parcel, Subscription, Transport, Undelivered};
+use pillarbox_testing::MemoryStore;
 use pillarbox_testing::station::Station;
 use stations::NatsStation;
 
@@ -78,6 +83,28 @@ async fn nothing_is_sent_late() {
     let arrived = station.arrived(&subject, 2).await;
     let bodies: Vec<_> = arrived.iter().map(|arrived| arrived.body.clone()).collect();
     assert_eq!(bodies, ["before", "after"]);
+}
+
+/// An operator's replay gets past what a stream takes for a duplicate, and a retry of that replay does not; whoever receives it
+/// knows the message again.
+#[tokio::test]
+async fn a_replay_is_no_duplicate_of_what_it_repeats() {
+    let station = NatsStation::open().await;
+    let subject = station.place("again").await;
+    let outbox = Outbox::new(MemoryStore::new(StoreOptions::default()));
+    let route = Route::topic("t").deliver(To::new(Arc::new(station.nats()), subject.as_str()));
+    let runtime = Runtime::builder(&outbox).route(route).inline().unwrap();
+    let id = outbox.enqueue_now(Message::new("t", "body").header("x", "1")).await.unwrap().message_id;
+    for count in 1..=3 {
+        assert_eq!(runtime.drain().await.unwrap().done, 1);
+        let sent = outbox.store().get(MessageName::Message(id)).await.unwrap().unwrap().message.unwrap();
+        let retried = station.nats().deliver(&[Parcel::new(subject.as_str(), &sent)]).await;
+        assert_eq!(retried, [Ok(Delivery::Known)]);
+        let arrived = station.arrived(&subject, 1).await;
+        assert_eq!(arrived.len(), count);
+        assert!(arrived.iter().all(|one| one.header("pillarbox-id") == Some(id.to_string().as_str())), "{arrived:?}");
+        assert_eq!(outbox.store().replay(&Replay::done(Filter::all(), 1)).await.unwrap().count, 1);
+    }
 }
 
 /// A subject that cannot be one is told as such even when no server is there.

@@ -19,7 +19,7 @@ use pillarbox_core::wire::from_line_safe;
 use pillarbox_testing::station::Arrived;
 use pillarbox_webhook::{Scheme, StandardWebhooks};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 /// Larger bodies are answered with 413.
@@ -50,6 +50,8 @@ struct Book {
     requests: Mutex<Vec<Received>>,
     places: Mutex<BTreeMap<String, Vec<Arrived>>>,
     redirect: Mutex<String>,
+    /// Requests to `/slow` wait for one of these.
+    slow: Semaphore,
     changed: watch::Sender<()>,
 }
 
@@ -67,6 +69,7 @@ impl Receiver {
             requests: Mutex::default(),
             places: Mutex::default(),
             redirect: Mutex::default(),
+            slow: Semaphore::new(0),
             changed: watch::Sender::new(()),
         });
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port is free");
@@ -98,6 +101,19 @@ impl Receiver {
     /// Every `POST` so far.
     pub(crate) fn requests(&self) -> Vec<Received> {
         self.book.requests.lock().expect("nobody panics with the book open").clone()
+    }
+
+    /// Waits until so many have come.
+    pub(crate) async fn asked(&self, count: usize) {
+        let mut changed = self.book.changed.subscribe();
+        while self.requests().len() < count {
+            changed.changed().await.expect("the book is there");
+        }
+    }
+
+    /// Answers so many of those that wait at `/slow`.
+    pub(crate) fn go_on(&self, count: usize) {
+        self.book.slow.add_permits(count);
     }
 
     pub(crate) async fn arrived(&self, path: &str, count: usize) -> Vec<Arrived> {
@@ -160,6 +176,7 @@ async fn answer(State(book): State<Arc<Book>>, request: Request) -> Response {
     let path = parts.uri.path().to_owned();
     let received = Received { path: path.clone(), headers: parts.headers, body };
     book.requests.lock().expect("nobody panics with the book open").push(received.clone());
+    book.changed.send_replace(());
     if received.body.len() > BODY_BYTES_MAX {
         return StatusCode::PAYLOAD_TOO_LARGE.into_response();
     }
@@ -171,6 +188,10 @@ async fn answer(State(book): State<Arc<Book>>, request: Request) -> Response {
         ["status", status] => told(&book, status, None),
         ["status", status, after] => told(&book, status, Some(after)),
         ["hang"] => pending().await,
+        ["slow"] => {
+            book.slow.acquire().await.expect("nobody closes it").forget();
+            StatusCode::NO_CONTENT.into_response()
+        }
         ["flood"] => Body::from_stream(stream::repeat_with(|| Ok::<_, Infallible>(vec![0; 4096]))).into_response(),
         ["drip"] => {
             let first = stream::once(async { Ok::<_, Infallible>(vec![0]) });
