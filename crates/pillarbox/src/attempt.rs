@@ -112,7 +112,7 @@ async fn one(plan: &Plan, route: &PlannedRoute, handler: &dyn ErasedHandler, cx:
     let mut passed = 0;
     let work = async {
         before(plan, cx, &mut passed).await?;
-        let handle = contained("handler", || handler.call(cx));
+        let handle = contained("handler", cx.store_id(), || handler.call(cx));
         match &route.transacting {
             None => handle.await?.map(|()| Success::Handled),
             Some(transacting) => transacted(route, transacting, cx, handle).await,
@@ -196,7 +196,7 @@ async fn answers(
     let Some(first) = open.first() else { return Vec::new() };
     let span = trace::span_of_batch(first, &route.name, open.len());
     let batch = open.clone();
-    let handle = contained("handler", move || handler.call(Batch::new(batch))).instrument(span);
+    let handle = contained("handler", first.store_id(), move || handler.call(Batch::new(batch))).instrument(span);
     let handle = async { Ok::<_, Failure>(handle.await??.into_results()) };
     let answers = match &route.transacting {
         None => handle.await.map(|results| results.into_iter().map(|one| one.map(|()| Success::Handled)).collect()),
@@ -243,7 +243,7 @@ async fn transacted_together(
 /// Runs the befores in order, and counts those that let the message pass.
 async fn before(plan: &Plan, cx: &Context, passed: &mut usize) -> HandlerResult {
     for interceptor in &plan.interceptors {
-        contained("interceptor", || Ok(interceptor.before(cx))).await??;
+        contained("interceptor", cx.store_id(), || Ok(interceptor.before(cx))).await??;
         *passed += 1;
     }
     Ok(())
@@ -256,7 +256,7 @@ async fn after(plan: &Plan, cx: &Context, passed: usize, ended: &Ended) {
     }
     let work = async {
         for interceptor in plan.interceptors[..passed].iter().rev() {
-            let result = contained("interceptor", || Ok(interceptor.after(cx, ended.shown()))).await;
+            let result = contained("interceptor", cx.store_id(), || Ok(interceptor.after(cx, ended.shown()))).await;
             if let Err(failure) = result.and_then(std::convert::identity) {
                 telemetry::after_failed(cx, &failure);
             }

@@ -24,8 +24,9 @@ pub(crate) struct Connections {
 #[derive(Debug, Default)]
 struct Pools {
     all: Vec<Arc<Pool>>,
-    /// An inbox uses the connections of its outbox.
-    by_id: HashMap<StoreId, Arc<Pool>>,
+    /// An inbox uses the connections of its outbox. While a store moves there are two of one name, the later one last; where
+    /// that cannot be opened, the earlier one is served on.
+    by_id: HashMap<StoreId, Vec<Arc<Pool>>>,
 }
 
 /// The connections of one store.
@@ -68,7 +69,7 @@ impl Connections {
     /// A place for one call to this store, once there is room for its connection. None for a store whose connections are not
     /// the fleet's to close.
     pub(crate) async fn seat(self: &Arc<Self>, id: &StoreId) -> Option<Seat> {
-        let pool = self.lock().by_id.get(id).cloned()?;
+        let pool = self.lock().by_id.get(id)?.last().cloned()?;
         pool.seats.fetch_add(1, Ordering::AcqRel);
         let seat = Seat { pool, connections: Arc::clone(self) };
         seat.used();
@@ -131,7 +132,7 @@ impl Pooled {
 
     /// Takes part under this name too.
     pub(crate) fn named(&self, id: &StoreId) {
-        self.connections.lock().by_id.insert(id.clone(), Arc::clone(&self.pool));
+        self.connections.lock().by_id.entry(id.clone()).or_default().push(Arc::clone(&self.pool));
     }
 
     /// Closes everything that nobody uses.
@@ -144,7 +145,10 @@ impl Drop for Pooled {
     fn drop(&mut self) {
         let mut pools = self.connections.lock();
         pools.all.retain(|pool| !Arc::ptr_eq(pool, &self.pool));
-        pools.by_id.retain(|_, pool| !Arc::ptr_eq(pool, &self.pool));
+        pools.by_id.retain(|_, named| {
+            named.retain(|pool| !Arc::ptr_eq(pool, &self.pool));
+            !named.is_empty()
+        });
     }
 }
 
@@ -181,5 +185,32 @@ impl Drop for Seat {
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pool").field("open", &self.open_count()).field("seats", &self.seat_count()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// OBX-067: a store that could not be opened elsewhere is served where it was, and within the budget.
+    #[tokio::test]
+    async fn a_move_that_failed_leaves_the_store_in_the_budget() {
+        let (connections, id) = (Connections::new(2), StoreId::new("eu").unwrap());
+        let served = connections.join(&id);
+        drop(connections.join(&id));
+        let seat = connections.seat(&id).await;
+        assert!(seat.is_some_and(|seat| Arc::ptr_eq(&seat.pool, &served.pool)));
+    }
+
+    /// OBX-067: one that moved is counted in its new place, also when the old one is through.
+    #[tokio::test]
+    async fn a_store_that_moved_is_counted_in_its_new_place() {
+        let (connections, id) = (Connections::new(2), StoreId::new("eu").unwrap());
+        let (before, after) = (connections.join(&id), connections.join(&id));
+        drop(before);
+        let seat = connections.seat(&id).await;
+        assert!(seat.is_some_and(|seat| Arc::ptr_eq(&seat.pool, &after.pool)));
+        drop(after);
+        assert!(connections.seat(&id).await.is_none() && connections.lock().by_id.is_empty());
     }
 }

@@ -169,7 +169,7 @@ impl<S: Coordinated> Coordinator<S> {
         if !batch.messages().is_empty() {
             // Pending, and not born leased: they are for whoever claims them.
             done.enqueued = tx.inner_mut().enqueue_checked(store, Enqueue::pending(batch.messages())).await?;
-            tx.stored_plain(batch.messages());
+            tx.stored_plain(batch.messages(), &done.enqueued);
         }
         if !batch.incoming().is_empty() {
             done.received = self.inbox.store().receive_checked(tx.inner_mut(), batch.incoming()).await?;

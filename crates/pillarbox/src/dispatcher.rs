@@ -4,7 +4,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use pillarbox_core::lease::{Held, Lease};
 use pillarbox_core::order::goes_on;
@@ -20,6 +20,7 @@ use crate::calls::Calls;
 use crate::clock::{Clock, Tick, dice};
 use crate::config::UnknownTopics;
 use crate::context::{Context, Delivery};
+use crate::expiry::DatabaseClock;
 use crate::flight::{Flight, Flights};
 use crate::hot_path::Hub;
 use crate::obedience::Obedience;
@@ -49,6 +50,7 @@ pub(crate) struct Engine {
     pub(crate) verdicts: Verdicts,
     pub(crate) pauses: RoutePauses,
     pub(crate) obedience: Obedience,
+    pub(crate) database_clock: DatabaseClock,
     pub(crate) counters: Counters,
     pub(crate) calls: Calls,
     /// Something was settled, claimed or ended: those who wait for quiet look again.
@@ -87,6 +89,7 @@ impl Engine {
             verdicts: Verdicts::default(),
             pauses: RoutePauses::new(plan.routes.len(), Pauses { first: config.pause_first, max: config.pause_max }),
             obedience: Obedience::new(config.obey_within),
+            database_clock: DatabaseClock::default(),
             counters: Counters::default(),
             calls: Calls::default(),
             changed: Notify::new(),
@@ -166,7 +169,6 @@ impl Engine {
     pub(crate) fn take_in(&self, claimed: Vec<Claimed>, leased_at: Tick, reserved: usize) {
         self.counters.claimed(claimed.len());
         self.telemetry().claimed(claimed.len());
-        self.tell_age(&claimed);
         let (mut aside, mut cut) = (Batch::default(), Cut::default());
         let mut flights = Vec::with_capacity(claimed.len());
         for claimed in claimed {
@@ -245,16 +247,27 @@ impl Engine {
             if answers.get(index) == Some(&Settled::LeaseLost) {
                 self.counters.lease_lost();
                 let flight = batch.flights.get(index).and_then(Option::as_ref);
+                // The next one of its run may be in the queue already, or running: it is the last one that does.
+                flight.inspect(|flight| flight.cut_run());
                 self.telemetry().lease_lost(flight.map(|flight| flight.cx.message_id()));
                 continue;
             }
             self.counters.settled(&settlement.verdict);
             match settlement.verdict {
                 Verdict::Abandon { delay, .. } | Verdict::Release { delay } => self.schedule().comes_back(now, delay),
-                Verdict::Ack | Verdict::Fail { .. } => {}
+                Verdict::Fail { .. } => self.count_dead(batch.flights.get(index).and_then(Option::as_ref)),
+                Verdict::Ack => {}
             }
         }
         self.verdicts.written(count);
+    }
+
+    /// A message is dead by our verdict: one of a route, or one that none would take.
+    fn count_dead(&self, flight: Option<&Arc<Flight>>) {
+        match flight {
+            Some(flight) => self.plan.routes[flight.route].meters.dead(),
+            None => self.telemetry().dead(1),
+        }
     }
 
     /// Sees to it that gauges follow.
@@ -293,13 +306,6 @@ impl Engine {
             UnknownTopics::Dead => Verdict::Fail { reason: reason() },
             UnknownTopics::Leave => Verdict::Release { delay: LEFT_DELAY },
         }
-    }
-
-    /// The age of the oldest message that was found waiting, as far as this machine's clock can tell.
-    fn tell_age(&self, claimed: &[Claimed]) {
-        let oldest = claimed.iter().map(|claimed| claimed.created_at).min();
-        let age = oldest.and_then(|oldest| SystemTime::now().duration_since(oldest).ok());
-        self.telemetry().oldest_age(age.unwrap_or_default());
     }
 
     /// What becomes of a message; a backoff of the user's that panics counts as one of a second.

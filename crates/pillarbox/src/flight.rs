@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use pillarbox_core::MessageId;
 use pillarbox_core::lease::{Held, may_start, should_renew};
+use pillarbox_core::message::When;
 
 use crate::clock::Tick;
 use crate::context::Context;
@@ -18,6 +19,8 @@ pub(crate) struct Flight {
     pub(crate) cx: Context,
     pub(crate) held: Held,
     pub(crate) route: usize,
+    /// When it expires, where it counts from the moment that it was stored here; never where it names an instant.
+    pub(crate) expires_at: Tick,
     leased_at: AtomicU64,
     started_at: AtomicU64,
     phase: AtomicU8,
@@ -25,6 +28,8 @@ pub(crate) struct Flight {
     is_given_up: AtomicBool,
     /// The next message of its run.
     next: Mutex<Option<Arc<Flight>>>,
+    /// Whether its run was cut, known to all messages of the run; none where it is alone.
+    run_is_cut: OnceLock<Arc<AtomicBool>>,
 }
 
 /// How far a message is.
@@ -41,16 +46,22 @@ pub(crate) enum Phase {
 impl Flight {
     /// A message whose lease began at `leased_at` at the earliest.
     pub(crate) fn new(cx: Context, held: Held, route: usize, leased_at: Tick) -> Arc<Self> {
+        let expires_at = match cx.message().expires() {
+            Some(When::After(lives)) => leased_at.after(lives),
+            Some(When::At(_)) | None => Tick::NEVER,
+        };
         Arc::new(Self {
             cx,
             held,
             route,
+            expires_at,
             leased_at: AtomicU64::new(leased_at.as_nanos()),
             started_at: AtomicU64::new(0),
             phase: AtomicU8::new(Phase::Waiting as u8),
             is_lost: AtomicBool::new(false),
             is_given_up: AtomicBool::new(false),
             next: Mutex::new(None),
+            run_is_cut: OnceLock::new(),
         })
     }
 
@@ -71,18 +82,19 @@ impl Flight {
         self.phase.store(Phase::Ended as u8, Ordering::Release);
     }
 
-    /// Whether enough of the lease is left to begin.
+    /// Whether enough of the lease is left to begin, and nobody else has an earlier message of its run.
     pub(crate) fn may_start(&self, now: Tick, lease: Duration) -> bool {
-        !self.is_lost() && may_start(lease, now.since(self.leased_at()))
+        !self.is_lost() && !self.is_cut() && may_start(lease, now.since(self.leased_at()))
     }
 
     pub(crate) fn renewed(&self, leased_at: Tick) {
         self.leased_at.store(leased_at.as_nanos(), Ordering::Relaxed);
     }
 
-    /// Somebody else has it: whatever still runs here should stop.
+    /// Somebody else has it: whatever still runs here should stop, and nothing of its run may follow.
     pub(crate) fn lost(&self) {
         self.is_lost.store(true, Ordering::Relaxed);
+        self.cut_run();
         self.cx.cancel();
     }
 
@@ -90,8 +102,22 @@ impl Flight {
         self.is_lost.load(Ordering::Relaxed)
     }
 
+    /// No message of its run begins from now on.
+    pub(crate) fn cut_run(&self) {
+        if let Some(is_cut) = self.run_is_cut.get() {
+            is_cut.store(true, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn is_cut(&self) -> bool {
+        self.run_is_cut.get().is_some_and(|is_cut| is_cut.load(Ordering::Relaxed))
+    }
+
     /// This one follows when it is done.
     pub(crate) fn set_next(&self, next: Arc<Self>) {
+        let run_is_cut = self.run_is_cut.get_or_init(Arc::default);
+        // A message is in one run.
+        let _ = next.run_is_cut.set(Arc::clone(run_is_cut));
         *self.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(next);
     }
 

@@ -8,7 +8,7 @@ use pillarbox_core::lease::{Held, Lease};
 use pillarbox_core::message::When;
 use pillarbox_core::outbox::Verdict;
 use pillarbox_core::store::{Enqueued, Placement, Settlement};
-use pillarbox_core::{InboxStore, Message, OutboxStore, StoreError, Transactional, WithInbox};
+use pillarbox_core::{InboxStore, Message, MessageId, OutboxStore, StoreError, Transactional, WithInbox};
 
 use crate::clock::Tick;
 use crate::context::{Context, Delivery};
@@ -19,7 +19,7 @@ use crate::outbox::Outbox;
 use crate::queue::Path;
 use crate::runtime::StartError;
 use crate::settler::Batch;
-use crate::telemetry::Telemetry;
+use crate::telemetry::{Announced, Telemetry};
 use crate::transactional::{OfInbox, OfOutbox, Transactions};
 
 /// What all handles on one outbox share: its store, and the runtime that is attached to it.
@@ -96,9 +96,18 @@ pub(crate) struct Handover {
     engine: Option<Arc<Engine>>,
     reserved: usize,
     entries: Vec<Entry>,
+    pending: Vec<Stored>,
     delays: Vec<Duration>,
     wakes_us: bool,
     wakes_others: bool,
+}
+
+/// What is told of a message that was stored for whoever claims it, once it is committed. Its content is not kept so long.
+#[derive(Debug)]
+struct Stored {
+    topic: String,
+    id: MessageId,
+    correlation_id: Option<String>,
 }
 
 #[derive(Debug)]
@@ -123,7 +132,16 @@ pub(crate) struct Sorted {
 impl Handover {
     pub(crate) fn new(hub: Arc<Hub>) -> Self {
         let engine = hub.engine();
-        Self { hub, engine, reserved: 0, entries: Vec::new(), delays: Vec::new(), wakes_us: false, wakes_others: false }
+        Self {
+            hub,
+            engine,
+            reserved: 0,
+            entries: Vec::new(),
+            pending: Vec::new(),
+            delays: Vec::new(),
+            wakes_us: false,
+            wakes_others: false,
+        }
     }
 
     /// The lease for messages that are born leased.
@@ -174,43 +192,51 @@ impl Handover {
     /// Takes note of those that were born leased.
     pub(crate) fn stored(&mut self, sorted: &mut Sorted, answers: &[Enqueued]) {
         for ((message, route), answer) in sorted.leased.drain(..).zip(sorted.routes.drain(..)).zip(answers) {
-            self.hub.telemetry.enqueued(&message);
             match answer.placement {
                 Placement::Leased(held) => {
                     self.entries.push(Entry { message, held, route, leased_at: sorted.leased_at });
                 }
-                Placement::Pending(_) => self.wakes_us = true,
+                Placement::Pending(_) => {
+                    self.wakes_us = true;
+                    self.pending.push(Stored::of(&message));
+                }
                 Placement::Duplicate => {}
             }
         }
     }
 
-    /// Takes note of one that was stored for whoever claims it.
-    pub(crate) fn stored_pending(&self, message: &Message) {
-        self.hub.telemetry.enqueued(message);
+    /// Takes note of those that were stored for whoever claims them.
+    pub(crate) fn stored_pending(&mut self, messages: &[Message], answers: &[Enqueued]) {
+        let is_new = |answer: &Enqueued| answer.placement != Placement::Duplicate;
+        let new = messages.iter().zip(answers).filter(|(_, answer)| is_new(answer));
+        self.pending.extend(new.map(|(message, _)| Stored::of(message)));
     }
 
     /// Takes note of many that were stored for whoever claims them, and none of which came by the hot path.
-    pub(crate) fn stored_plain(&mut self, messages: &[Message]) {
+    pub(crate) fn stored_plain(&mut self, messages: &[Message], answers: &[Enqueued]) {
         for message in messages {
             self.note_pending(message, None);
-            self.stored_pending(message);
         }
+        self.stored_pending(messages, answers);
     }
 
     /// How much there is so far.
-    pub(crate) fn mark(&self) -> (usize, usize) {
-        (self.entries.len(), self.delays.len())
+    pub(crate) fn mark(&self) -> Mark {
+        Mark { entries: self.entries.len(), pending: self.pending.len(), delays: self.delays.len() }
     }
 
     /// Forgets what came after the mark: it was rolled back.
-    pub(crate) fn forget_since(&mut self, (entries, delays): (usize, usize)) {
-        self.entries.truncate(entries);
-        self.delays.truncate(delays);
+    pub(crate) fn forget_since(&mut self, mark: Mark) {
+        self.entries.truncate(mark.entries);
+        self.pending.truncate(mark.pending);
+        self.delays.truncate(mark.delays);
     }
 
-    /// The transaction is committed: messages go to the workers, and whoever else should know is told.
+    /// The transaction is committed: messages are told of and go to the workers, and whoever else should know is told.
     pub(crate) fn committed(mut self) {
+        let telemetry = &self.hub.telemetry;
+        self.entries.iter().for_each(|entry| telemetry.enqueued(&Announced::of(&entry.message)));
+        self.pending.iter().for_each(|stored| telemetry.enqueued(&stored.announced()));
         let entries = std::mem::take(&mut self.entries);
         if let Some(engine) = self.engine.clone() {
             let unused = std::mem::take(&mut self.reserved).saturating_sub(entries.len());
@@ -253,6 +279,25 @@ impl Handover {
             (false, Some(_)) => self.wakes_us = true,
             (false, None) => self.wakes_others = true,
         }
+    }
+}
+
+/// How much a transaction had stored at some moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark {
+    entries: usize,
+    pending: usize,
+    delays: usize,
+}
+
+impl Stored {
+    fn of(message: &Message) -> Self {
+        let Announced { topic, id, correlation_id } = Announced::of(message);
+        Self { topic: topic.to_owned(), id, correlation_id: correlation_id.map(str::to_owned) }
+    }
+
+    fn announced(&self) -> Announced<'_> {
+        Announced { topic: &self.topic, id: self.id, correlation_id: self.correlation_id.as_deref() }
     }
 }
 

@@ -10,7 +10,7 @@ use pillarbox_core::retention::PurgeLimit;
 use pillarbox_core::{OutboxStore, StoreError};
 use tokio::time::{Instant, sleep_until};
 
-use crate::clock::{Tick, dice, spread};
+use crate::clock::{dice, spread};
 use crate::dispatcher::Engine;
 use crate::telemetry::TARGET;
 
@@ -30,6 +30,7 @@ pub(crate) async fn run(engine: Arc<Engine>) {
         sleep_until(reap_at.min(purge_at)).await;
         if reap_at <= Instant::now() {
             tell(&engine, "reap", engine.in_turn(engine.reap()).await);
+            tell(&engine, "a look at the oldest message", engine.in_turn(engine.look_at_oldest()).await);
             tell(&engine, "a look at the clock", engine.in_turn(engine.look_at_clock(&mut last)).await);
             reap_at = next(reap_every);
         }
@@ -58,11 +59,16 @@ impl Engine {
         Ok(())
     }
 
+    /// Tells how long the oldest message has waited, also while nothing is claimed here.
+    async fn look_at_oldest(&self) -> Result<(), StoreError> {
+        let waited = self.store.oldest_pending().await?;
+        self.telemetry().oldest_age(waited.unwrap_or_default());
+        Ok(())
+    }
+
     /// Reads the database's clock, and tells when it was set since the last reading.
     async fn look_at_clock(&self, last: &mut Option<Reading>) -> Result<(), StoreError> {
-        let asked = self.clock.now().since(Tick::from_zero());
-        let Some(shown) = self.store.clock().await? else { return Ok(()) };
-        let reading = Reading { shown, asked, answered: self.clock.now().since(Tick::from_zero()) };
+        let Some(reading) = self.read_clock().await? else { return Ok(()) };
         if let Some(jump) = last.replace(reading).and_then(|before| jump(before, reading)) {
             self.telemetry().clock_jumped(jump);
         }

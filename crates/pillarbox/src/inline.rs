@@ -10,7 +10,6 @@ use pillarbox_core::{MessageId, StoreError};
 use crate::builder::RuntimeBuilder;
 use crate::dispatcher::Engine;
 use crate::hot_path::Hub;
-use crate::queue::Entries;
 use crate::runtime::StartError;
 use crate::stats::Stats;
 
@@ -59,11 +58,7 @@ impl Inline {
         loop {
             let claimed = self.engine.poll_once().await?;
             while let Some(work) = self.engine.queue.try_next() {
-                let flights = match &work.entries {
-                    Entries::One(flight) => std::slice::from_ref(flight),
-                    Entries::Batch(flights) => flights,
-                };
-                for flight in flights {
+                for flight in work.entries.as_slice() {
                     let count = seen.entry(flight.cx.message_id()).or_default();
                     *count += 1;
                     if *count > ROUNDS_MAX {

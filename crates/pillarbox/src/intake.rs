@@ -231,15 +231,15 @@ impl<B: Subscription, S: WithInbox> Worker<B, S> {
 
     fn refused(&self, one: &Incoming, invalid: &Invalid) {
         add(&self.counters.refused, 1);
-        let (source, inbox) = (one.receipt().source(), self.inbox.store().id().as_str());
-        tracing::error!(target: TARGET, source, inbox, error = %invalid, "a delivery can never be stored and is rejected");
+        let (source, store) = (one.receipt().source(), self.inbox.store().id().as_str());
+        tracing::error!(target: TARGET, source, store, error = %invalid, "a delivery can never be stored and is rejected");
     }
 
     /// Says so once in a row, and waits a little, longer each time.
     async fn failed(&mut self, what: &str, error: &(dyn fmt::Display + Sync)) {
         add(&self.counters.failures, 1);
         if self.failures_in_a_row == 0 {
-            tracing::warn!(target: TARGET, %error, inbox = self.inbox.store().id().as_str(), "{what}");
+            tracing::warn!(target: TARGET, %error, store = self.inbox.store().id().as_str(), "{what}");
         }
         let plain = PAUSE_FIRST.saturating_mul(1 << self.failures_in_a_row.min(20)).min(PAUSE_MAX);
         self.failures_in_a_row = self.failures_in_a_row.saturating_add(1);

@@ -91,6 +91,7 @@ mod crew;
 mod dispatcher;
 mod due;
 pub mod event;
+mod expiry;
 pub mod extract;
 mod failure;
 mod fleet;

@@ -114,7 +114,7 @@ mod tests {
             let full = registered.iter().find(|full| full.starts_with(&format!("{name} store=shop")));
             assert!(full.is_some(), "{name} is not registered");
         }
-        assert_eq!(registered.len(), METRICS.len());
+        assert_eq!(registered.len(), METRICS.len() + 1, "deaths are counted with a route and without one");
 
         telemetry.hot_enqueued(1);
         telemetry.hot_dropped(2, false);
@@ -136,6 +136,7 @@ mod tests {
             ("pillarbox_reaped_total store=shop", 6),
             ("pillarbox_clock_jumps_total store=shop", 1),
             ("pillarbox_dead_total store=shop,route=order.*", 1),
+            ("pillarbox_dead_total store=shop", 5),
         ];
         for (name, count) in counts {
             assert_eq!(tally.count(name), count, "{name}");

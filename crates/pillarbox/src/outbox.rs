@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use pillarbox_core::store::{Enqueue, Enqueued, OpenTransaction, StoreOptions};
+use pillarbox_core::store::{Enqueue, Enqueued, OpenTransaction, Placement, StoreOptions};
 use pillarbox_core::{EnqueueIn, Isolation, Message, OutboxStore, StoreError, Transactional, WithInbox};
 
 pub use pillarbox_core::outbox::*;
@@ -12,6 +12,7 @@ use crate::connect::{Opened, Store, open};
 use crate::event::IntoMessage;
 use crate::hot_path::{Handover, Hub};
 use crate::lasting::lasting;
+use crate::telemetry::Announced;
 use crate::trace::inherit;
 use crate::tx::Tx;
 
@@ -108,7 +109,7 @@ impl<S: OutboxStore> Outbox<S> {
     {
         let message = inherit(message.into_message()?);
         let answers = self.store.enqueue_in(tx, Enqueue::pending(std::slice::from_ref(&message)).owned()).await?;
-        self.hub.telemetry.enqueued(&message);
+        self.stored(std::slice::from_ref(&message), &answers);
         answers.into_iter().next().ok_or_else(|| StoreError::rejected("the store gave no answer"))
     }
 
@@ -120,8 +121,14 @@ impl<S: OutboxStore> Outbox<S> {
     {
         let messages = into_messages(messages)?;
         let answers = self.store.enqueue_in(tx, Enqueue::pending(&messages).owned()).await?;
-        messages.iter().for_each(|message| self.hub.telemetry.enqueued(message));
+        self.stored(&messages, &answers);
         Ok(answers)
+    }
+
+    /// Tells of messages in a transaction whose commit nobody here will see.
+    fn stored(&self, messages: &[Message], answers: &[Enqueued]) {
+        let new = messages.iter().zip(answers).filter(|(_, answer)| answer.placement != Placement::Duplicate);
+        new.for_each(|(message, _)| self.hub.telemetry.enqueued(&Announced::of(message)));
     }
 }
 
@@ -171,7 +178,7 @@ impl<S: ?Sized> Outbox<S> {
             let mut sorted = handover.sort(vec![message]);
             let answers = if sorted.leased.is_empty() {
                 let answers = store.enqueue(Enqueue::pending(&sorted.pending).owned()).await?;
-                sorted.pending.iter().for_each(|message| handover.stored_pending(message));
+                handover.stored_pending(&sorted.pending, &answers);
                 answers
             } else {
                 let answers = store.enqueue(Enqueue::leased(&sorted.leased, handover.lease()?).owned()).await?;

@@ -1,23 +1,25 @@
 //! Messages that go on to a broker: a route whose handler is a transport.
 
-use std::collections::HashSet;
+mod destinations;
+
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pillarbox_core::template::{Escape, Template};
+use pillarbox_core::wire;
 use pillarbox_core::{Delivery, DeliveryResult, Invalid, Message, Parcel, Transport, Undelivered};
 
 use crate::batch::{Batch, BatchOutcome};
 use crate::bus::SendError;
+use crate::clock::Clock;
+use crate::context::Context;
 use crate::failure::{Failure, HandlerResult};
 use crate::route::{HandledRoute, Route};
 use crate::telemetry::TARGET;
+use destinations::Destinations;
 
 /// Messages that are handed to a transport at once, unless set.
 pub const DELIVERY_BATCH_DEFAULT: usize = 500;
-
-/// Destinations that are remembered as gone; more are asked again.
-const GONE_MAX: usize = 10_000;
 
 /// Where messages are delivered.
 ///
@@ -62,7 +64,8 @@ impl Route {
     /// A broker that is away pauses the route, and its messages spend no attempt. One that does not take a message costs the
     /// message an attempt; one that never will makes it dead at once, with the broker's reason, and so does a field that the
     /// destination needs and the message lacks. A destination that is gone for good is asked no more by this runtime: its
-    /// messages are dead too, to be replayed when somebody has looked at it.
+    /// messages are dead too. One that is replayed asks again, and opens the destination to all when it is taken. While a
+    /// destination asks for time, its messages wait and spend no attempt; others of the route go on.
     pub fn deliver(self, to: To) -> HandledRoute {
         let batch_max = to.batch_max;
         let (way, problems) = match Way::new(to) {
@@ -90,13 +93,14 @@ pub(crate) struct Way {
     transport: Arc<dyn Transport>,
     template: Template,
     escape: Escape,
-    gone: Mutex<HashSet<String>>,
+    clock: Clock,
+    known: Mutex<Destinations>,
 }
 
 impl Way {
     pub(crate) fn new(to: To) -> Result<Self, Invalid> {
         let To { transport, destination, escape, batch_max: _ } = to;
-        Ok(Self { transport, template: destination?, escape, gone: Mutex::default() })
+        Ok(Self { transport, template: destination?, escape, clock: Clock::start(), known: Mutex::default() })
     }
 
     /// One message, now.
@@ -116,7 +120,7 @@ impl Way {
         let mut outcome = batch.outcome();
         let (mut parcels, mut places) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
         for (place, cx) in batch.iter().enumerate() {
-            match self.destination(cx.message()) {
+            match self.destination(cx) {
                 Ok(destination) => {
                     parcels.push(Parcel::new(destination, cx.message()));
                     places.push(place);
@@ -137,12 +141,18 @@ impl Way {
         outcome
     }
 
-    fn destination(&self, message: &Message) -> Result<String, Failure> {
-        let destination = self.template.fill(message, self.escape).map_err(Failure::dead)?;
-        if self.gone().contains(&destination) {
+    fn destination(&self, cx: &Context) -> Result<String, Failure> {
+        let destination = self.template.fill(cx.message(), self.escape).map_err(Failure::dead)?;
+        let now = self.clock.now();
+        let mut known = self.known();
+        // Whoever replays a message wants to know whether somebody is there again.
+        if known.is_gone(&destination) && cx.header(wire::REPLAY).is_none() {
             return Err(Failure::dead(format_args!("{} is gone: it is asked no more", Shown(&destination))));
         }
-        Ok(destination)
+        match known.rest_left(&destination, now) {
+            Some(left) => Err(Failure::again_in(left)),
+            None => Ok(destination),
+        }
     }
 
     /// WRK-12: what was delivered is told without its content.
@@ -152,18 +162,30 @@ impl Way {
             Ok(delivery) => {
                 tracing::debug!(target: TARGET, transport = kind, message_id = %id, %destination, ?delivery, "delivered");
             }
-            Err(Undelivered::Gone { reason }) => {
-                let mut gone = self.gone();
-                if gone.len() < GONE_MAX && gone.insert(parcel.destination.to_string()) {
-                    tracing::warn!(
-                        target: TARGET, transport = kind, %destination, reason,
-                        "a destination is gone for good: its messages are dead from now on, replay them when it is back"
-                    );
-                }
-            }
             Err(error) => {
                 tracing::debug!(target: TARGET, transport = kind, message_id = %id, %destination, %error, "not delivered");
             }
+        }
+        self.learn(result, &parcel.destination);
+    }
+
+    /// Remembers what an answer says about all messages of a destination, and tells it once.
+    fn learn(&self, result: &DeliveryResult, name: &str) {
+        let (kind, destination, now) = (self.transport.kind(), Shown(name), self.clock.now());
+        match result {
+            Ok(_) if self.known().took(name) => tracing::info!(
+                target: TARGET, transport = kind, %destination,
+                "a destination that was gone is back: its messages are delivered again"
+            ),
+            Err(Undelivered::Gone { reason }) if self.known().went(name) => tracing::warn!(
+                target: TARGET, transport = kind, %destination, reason,
+                "a destination is gone for good: its messages are dead from now on, replay them when it is back"
+            ),
+            Err(Undelivered::Later { delay, reason }) if self.known().asked(name, *delay, now) => tracing::warn!(
+                target: TARGET, transport = kind, %destination, ?delay, reason,
+                "a destination asks for time: its messages wait, and spend no attempt"
+            ),
+            _ => {}
         }
     }
 
@@ -180,8 +202,8 @@ impl Way {
         })
     }
 
-    fn gone(&self) -> std::sync::MutexGuard<'_, HashSet<String>> {
-        self.gone.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known(&self) -> MutexGuard<'_, Destinations> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -63,7 +63,7 @@ impl Renewer {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => {}
-                () = lasting(|| run(&engine, &places)) => {}
+                () = lasting(Some(engine.store.id().clone()), || run(&engine, &places)) => {}
             }
         });
     }
@@ -134,10 +134,12 @@ impl Engine {
             let limit = self.plan.routes[flight.route].run_time_max.saturating_add(OVERTIME);
             let is_hung = flight.running_for(now).is_some_and(|time| time > limit);
             if is_hung && flight.give_up() {
-                let message_id = flight.cx.message_id();
+                let (message_id, store) = (flight.cx.message_id(), self.store.id().as_str());
                 let route = &self.plan.routes[flight.route].name;
-                tracing::error!(target: TARGET, %message_id, route, "a handler blocks its thread: its lease is left to run out");
+                tracing::error!(target: TARGET, %message_id, route, store, "a handler blocks its thread: its lease is left to run out");
                 flight.cx.cancel();
+                // Under leases of ours they would keep everybody from the one that hangs.
+                self.give_back_after(flight);
             }
             !is_hung
         });
@@ -157,6 +159,7 @@ impl Engine {
                 Settled::LeaseLost if flight.phase() == Phase::Ended || flight.cx.is_settled() => {}
                 Settled::LeaseLost => {
                     flight.lost();
+                    self.give_back_after(flight);
                     self.counters.lease_lost();
                     self.telemetry().lease_lost(Some(flight.cx.message_id()));
                 }

@@ -1,7 +1,8 @@
 //! Runs: messages of one key that came with one claim, handled one after the other.
 //!
 //! Only the first of a run goes into the queue. Each one carries the next, which follows when it is through, or is given
-//! back when the one before it was not done: the store hands it out again in its turn.
+//! back when the one before it was not done: the store hands it out again in its turn. So it is when the one before it hangs
+//! or is lost to somebody else: whoever takes that one over needs the rest, and must not meet it running here.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -63,19 +64,26 @@ impl Engine {
     /// A message has its verdict: the next one of its run may begin, or goes back with all that follow. Whether its run
     /// ends here, so that the store can hand out what waits behind it.
     pub(crate) fn follow(&self, flight: &Flight, verdict: &Verdict) -> bool {
-        let goes_on = goes_on(verdict, self.plan.config.order.after_dead);
-        let Some(next) = flight.take_next() else {
-            return goes_on && self.lane_of(flight.cx.message()).is_some();
-        };
-        if goes_on {
-            let refused = self.queue.push(Path::Cold, vec![(next.route, next)]);
-            self.settle_all(self.refused(refused.into_iter().map(|(_, flight)| flight)));
+        let goes_on = goes_on(verdict, self.plan.config.order.after_dead) && !flight.is_cut();
+        if !goes_on {
+            self.give_back_after(flight);
             return false;
         }
-        let batch = given_back([next]);
-        self.give_back(Path::Cold, batch.len());
-        self.settle_all(batch);
+        let Some(next) = flight.take_next() else {
+            return self.lane_of(flight.cx.message()).is_some();
+        };
+        let refused = self.queue.push(Path::Cold, vec![(next.route, next)]);
+        self.settle_all(self.refused(refused.into_iter().map(|(_, flight)| flight)));
         false
+    }
+
+    /// What would have followed a message goes back to the store, and the room that was kept for it to the queue.
+    pub(crate) fn give_back_after(&self, flight: &Flight) {
+        let batch = given_back(flight.take_next());
+        if !batch.is_empty() {
+            self.give_back(Path::Cold, batch.len());
+            self.settle_all(batch);
+        }
     }
 
     /// What the queue did not take, because it is closed: given back, and counted.

@@ -160,8 +160,8 @@ impl Inner {
 
     fn spawn_workers(&self, handle: &Handle) {
         for number in 0..self.engine.plan.config.worker_count {
-            let engine = Arc::clone(&self.engine);
-            self.workers.spawn_on(lasting(move || worker::run(Arc::clone(&engine), number)), handle);
+            let (engine, store) = (Arc::clone(&self.engine), Some(self.engine.store.id().clone()));
+            self.workers.spawn_on(lasting(store, move || worker::run(Arc::clone(&engine), number)), handle);
         }
     }
 
@@ -189,21 +189,24 @@ impl Inner {
         F: Future<Output = ()> + Send + 'static,
     {
         let (engine, stop) = (Arc::clone(&self.engine), self.stop.clone());
+        let store = Some(engine.store.id().clone());
         let task = async move {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => {}
-                () = lasting(move || task(Arc::clone(&engine))) => {}
+                () = lasting(store, move || task(Arc::clone(&engine))) => {}
             }
         };
         self.others.spawn_on(task, handle);
     }
 }
 
-/// Begins a task again that panicked. No code of ours should; subscribers, recorders and stores of others may.
-pub(crate) async fn lasting<F: Future<Output = ()>>(task: impl Fn() -> F) {
+/// Begins a task again that panicked. No code of ours should; subscribers, recorders and stores of others may. The workers of
+/// a fleet belong to no store.
+pub(crate) async fn lasting<F: Future<Output = ()>>(store: Option<StoreId>, task: impl Fn() -> F) {
     while AssertUnwindSafe(task()).catch_unwind().await.is_err() {
-        tracing::error!(target: TARGET, "a task of the runtime panicked and begins again");
+        let store = store.as_ref().map(StoreId::as_str);
+        tracing::error!(target: TARGET, store, "a task of the runtime panicked and begins again");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }

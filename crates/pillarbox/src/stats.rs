@@ -40,7 +40,7 @@ pub struct Stats {
     pub released_count: u64,
     /// Verdicts that came too late: somebody else had taken the message over.
     pub lease_lost_count: u64,
-    /// Messages that were not begun because too little of their lease was left.
+    /// Messages that were not begun because too little of their lease was left, or because they had expired.
     pub not_started_count: u64,
     /// Messages that came a second time while they were held here.
     pub doubled_count: u64,

@@ -25,7 +25,7 @@ use crate::meters::{Counter, Gauge, Histogram};
 use crate::plan::PlannedRoute;
 use crate::transactional::NotCommitted;
 
-/// Messages stored by this process.
+/// Messages stored and committed by this process.
 pub const ENQUEUED_TOTAL: &str = "pillarbox_enqueued_total";
 /// Messages handed over in memory after their commit.
 pub const HOT_ENQUEUED_TOTAL: &str = "pillarbox_hot_enqueued_total";
@@ -37,7 +37,7 @@ pub const COLD_ENQUEUED_TOTAL: &str = "pillarbox_cold_enqueued_total";
 pub const HANDLED_TOTAL: &str = "pillarbox_handled_total";
 /// Attempts that failed, by route.
 pub const FAILED_TOTAL: &str = "pillarbox_failed_total";
-/// Messages that this process gave up.
+/// Messages that this process made dead: by route where a handler was at it, otherwise without.
 pub const DEAD_TOTAL: &str = "pillarbox_dead_total";
 /// Messages whose lease was found lost when they were settled or renewed.
 pub const LEASE_LOST_TOTAL: &str = "pillarbox_lease_lost_total";
@@ -61,7 +61,7 @@ pub const HOT_DEPTH: &str = "pillarbox_hot_depth";
 pub const COLD_DEPTH: &str = "pillarbox_cold_depth";
 /// Handlers that run now.
 pub const IN_FLIGHT: &str = "pillarbox_in_flight";
-/// The age of the message that was claimed last.
+/// How long the oldest message has waited that could be claimed, by the database's clock.
 pub const OLDEST_AGE_SECONDS: &str = "pillarbox_oldest_age_seconds";
 /// 1 while other processes can wake this one, 0 while it polls.
 pub const WAKEUPS: &str = "pillarbox_wakeups";
@@ -102,6 +102,20 @@ pub const METRICS: [&str; 23] = [
 /// The target of every log line and span.
 pub const TARGET: &str = "pillarbox";
 
+/// What is told of a message that was stored.
+#[derive(Debug)]
+pub(crate) struct Announced<'m> {
+    pub(crate) topic: &'m str,
+    pub(crate) id: MessageId,
+    pub(crate) correlation_id: Option<&'m str>,
+}
+
+impl<'m> Announced<'m> {
+    pub(crate) fn of(message: &'m Message) -> Self {
+        Self { topic: message.topic(), id: message.id(), correlation_id: message.get_correlation_id() }
+    }
+}
+
 /// What is observed of one store by one process.
 #[derive(Debug)]
 pub(crate) struct Telemetry {
@@ -110,6 +124,7 @@ pub(crate) struct Telemetry {
     hot_enqueued: Counter,
     hot_dropped: Counter,
     cold_enqueued: Counter,
+    dead: Counter,
     lease_lost: Counter,
     reaped: Counter,
     purged: Counter,
@@ -130,6 +145,7 @@ impl Telemetry {
             hot_enqueued: Counter::new(HOT_ENQUEUED_TOTAL, store, None),
             hot_dropped: Counter::new(HOT_DROPPED_TOTAL, store, None),
             cold_enqueued: Counter::new(COLD_ENQUEUED_TOTAL, store, None),
+            dead: Counter::new(DEAD_TOTAL, store, None),
             lease_lost: Counter::new(LEASE_LOST_TOTAL, store, None),
             reaped: Counter::new(REAPED_TOTAL, store, None),
             purged: Counter::new(PURGED_TOTAL, store, None),
@@ -142,17 +158,22 @@ impl Telemetry {
         }
     }
 
-    /// A message was stored, though not yet committed.
-    pub(crate) fn enqueued(&self, message: &Message) {
+    /// A message is committed, or was stored in a transaction whose commit nobody here will see.
+    pub(crate) fn enqueued(&self, message: &Announced<'_>) {
         self.enqueued.add(1);
         tracing::info!(
             target: TARGET,
-            topic = message.topic(),
-            message_id = %message.id(),
-            correlation_id = message.get_correlation_id(),
+            topic = message.topic,
+            message_id = %message.id,
+            correlation_id = message.correlation_id,
             store = self.store_id.as_str(),
             "enqueued"
         );
+    }
+
+    /// Messages are dead, and no route of this process was at them.
+    pub(crate) fn dead(&self, count: u64) {
+        self.dead.add_u64(count);
     }
 
     /// Messages were handed over in memory.
@@ -186,6 +207,7 @@ impl Telemetry {
         let Reaped { released, lost, expired, parked, .. } = *reaped;
         let count = released.saturating_add(lost).saturating_add(expired).saturating_add(parked);
         self.reaped.add_u64(count);
+        self.dead(count.saturating_sub(released));
         let store = self.store_id.as_str();
         if count == 0 {
             tracing::debug!(target: TARGET, released, lost, expired, parked, store, "reaped");
@@ -357,8 +379,8 @@ pub(crate) fn after_failed(cx: &Context, failure: &Failure) {
 }
 
 /// Something of the user's panicked while it was dropped.
-pub(crate) fn panicked_late(text: &str) {
-    tracing::error!(target: TARGET, error = text, "a handler panicked while it was dropped");
+pub(crate) fn panicked_late(store: &StoreId, text: &str) {
+    tracing::error!(target: TARGET, error = text, store = store.as_str(), "a handler panicked while it was dropped");
 }
 
 #[cfg(test)]
@@ -399,7 +421,7 @@ mod tests {
         let watch = witness.watch();
         let (scope, message) = (scope(States::default()), message());
         let telemetry = &scope.telemetry;
-        telemetry.enqueued(&message);
+        telemetry.enqueued(&Announced::of(&message));
         telemetry.claimed(3);
         telemetry.reaped(&Reaped { released: 2, lost: 1, ..Reaped::default() });
         telemetry.reaped(&Reaped::default());

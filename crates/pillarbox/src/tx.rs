@@ -46,8 +46,8 @@ impl<S: Transactional> Tx<S> {
     }
 
     /// Takes note of messages that were stored through it, pending, for whoever claims them.
-    pub(crate) fn stored_plain(&mut self, messages: &[Message]) {
-        self.handover.stored_plain(messages);
+    pub(crate) fn stored_plain(&mut self, messages: &[Message], answers: &[Enqueued]) {
+        self.handover.stored_plain(messages, answers);
     }
 
     /// The database's own connection, inside the transaction.
@@ -82,7 +82,7 @@ impl<S: Transactional> Tx<S> {
         let mut pending = Vec::new();
         if !sorted.pending.is_empty() {
             pending = self.tx.enqueue_checked(&self.store, Enqueue::pending(&sorted.pending).owned()).await?;
-            sorted.pending.iter().for_each(|message| self.handover.stored_pending(message));
+            self.handover.stored_pending(&sorted.pending, &pending);
         }
         Ok(sorted.in_order(leased, pending))
     }

@@ -13,6 +13,7 @@ use crate::attempt::{self, Ended};
 use crate::breaker::{Admission, News};
 use crate::clock::dice;
 use crate::dispatcher::Engine;
+use crate::expiry::EXPIRED_DELAY;
 use crate::flight::Flight;
 use crate::pauses::Change;
 use crate::plan::{PlannedRoute, RouteHandler};
@@ -41,6 +42,7 @@ impl Engine {
             self.wake_loop();
         }
         self.know_pauses().await;
+        self.know_time(work.entries.as_slice()).await;
         match work.entries {
             Entries::One(flight) => self.handle_one(flight).await,
             Entries::Batch(flights) => self.handle_batch(work.route, flights).await,
@@ -72,9 +74,12 @@ impl Engine {
         }
     }
 
-    /// Whether enough of the lease is left; otherwise the message is given back, or forgotten when it is not ours any more.
+    /// Whether enough of the lease is left, and of the message's own time; otherwise it is given back, or forgotten when it is
+    /// not ours any more.
     fn may_start(&self, flight: &Arc<Flight>) -> bool {
-        if flight.may_start(self.clock.now(), self.plan.config.lease) {
+        let now = self.clock.now();
+        let is_held = flight.may_start(now, self.plan.config.lease);
+        if is_held && !self.has_expired(flight, now) {
             return true;
         }
         self.counters.not_started();
@@ -84,7 +89,8 @@ impl Engine {
             self.follow(flight, &Verdict::Release { delay: Duration::ZERO });
             self.changed.notify_waiters();
         } else {
-            self.settle(flight, Verdict::Release { delay: Duration::ZERO });
+            let delay = if is_held { EXPIRED_DELAY } else { Duration::ZERO };
+            self.settle(flight, Verdict::Release { delay });
         }
         false
     }
@@ -180,9 +186,6 @@ impl Engine {
                 self.decide(flight.cx.attempt(), end, &route.retry)
             }
         };
-        if let Verdict::Fail { .. } = verdict {
-            route.meters.dead();
-        }
         self.settle(flight, verdict);
     }
 }

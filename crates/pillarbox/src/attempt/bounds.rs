@@ -7,6 +7,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use pillarbox_core::StoreId;
 use pillarbox_core::store::BoxFuture;
 
 use crate::failure::Failure;
@@ -37,20 +38,24 @@ pub(crate) async fn limited<T>(limit: Duration, work: impl Future<Output = T>, l
 /// Begins and awaits something of the user's; a panic in it, also while it is dropped, is a failure and no more.
 pub(crate) async fn contained<'a, T>(
     who: &'static str,
+    store: &StoreId,
     begin: impl FnOnce() -> Result<BoxFuture<'a, T>, Failure>,
 ) -> Result<T, Failure> {
     let panicked = |panic| Failure::retry(format!("{who} panicked: {}", text_of(panic)));
     let work = catch_unwind(AssertUnwindSafe(begin)).map_err(panicked)??;
-    Contained(Some(work)).await.map_err(panicked)
+    Contained { work: Some(work), store }.await.map_err(panicked)
 }
 
-struct Contained<'a, T>(Option<BoxFuture<'a, T>>);
+struct Contained<'a, 's, T> {
+    work: Option<BoxFuture<'a, T>>,
+    store: &'s StoreId,
+}
 
-impl<T> Future for Contained<'_, T> {
+impl<T> Future for Contained<'_, '_, T> {
     type Output = Result<T, Box<dyn Any + Send>>;
 
     fn poll(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(work) = self.0.as_mut() else { return Poll::Pending };
+        let Some(work) = self.work.as_mut() else { return Poll::Pending };
         match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(task))) {
             Ok(poll) => poll.map(Ok),
             Err(panic) => Poll::Ready(Err(panic)),
@@ -58,11 +63,11 @@ impl<T> Future for Contained<'_, T> {
     }
 }
 
-impl<T> Drop for Contained<'_, T> {
+impl<T> Drop for Contained<'_, '_, T> {
     fn drop(&mut self) {
-        let work = self.0.take();
+        let work = self.work.take();
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(work))) {
-            telemetry::panicked_late(&text_of(panic));
+            telemetry::panicked_late(self.store, &text_of(panic));
         }
     }
 }
@@ -89,6 +94,11 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
+    use crate::telemetry::witness::Witness;
+
+    fn shop() -> StoreId {
+        StoreId::new("shop").unwrap()
+    }
 
     /// A runtime without a clock would panic as soon as a timer is set.
     #[test]
@@ -133,12 +143,12 @@ mod tests {
     #[tokio::test]
     async fn a_panic_is_a_failure_wherever_it_happens() {
         let said = |result: Result<(), Failure>| result.unwrap_err().reason().to_owned();
-        let begin = contained("handler", || panic!("while it begins")).await;
+        let begin = contained("handler", &shop(), || panic!("while it begins")).await;
         assert_eq!(said(begin), "handler panicked: while it begins");
         let number = 7;
-        let poll = contained("handler", || Ok(async move { panic!("with {number}") }.boxed())).await;
+        let poll = contained("handler", &shop(), || Ok(async move { panic!("with {number}") }.boxed())).await;
         assert_eq!(said(poll), "handler panicked: with 7");
-        let odd = contained("handler", || Ok(async { std::panic::panic_any(7_u8) }.boxed())).await;
+        let odd = contained("handler", &shop(), || Ok(async { std::panic::panic_any(7_u8) }.boxed())).await;
         assert_eq!(said(odd), "handler panicked: without a text");
     }
 
@@ -157,11 +167,15 @@ mod tests {
             let _bomb = Bomb;
             std::future::pending::<()>().await;
         };
-        let mut given_up = Box::pin(contained("handler", || Ok(waiting.boxed())));
+        let (witness, shop) = (Witness::default(), shop());
+        let _watch = witness.watch();
+        let mut given_up = Box::pin(contained("handler", &shop, || Ok(waiting.boxed())));
         assert!(given_up.as_mut().now_or_never().is_none());
         drop(given_up);
-        let thrown = contained::<()>("handler", || Ok(async { std::panic::panic_any(Bomb) }.boxed())).await;
+        let thrown = contained::<()>("handler", &shop, || Ok(async { std::panic::panic_any(Bomb) }.boxed())).await;
         assert_eq!(thrown.unwrap_err().reason(), "handler panicked: without a text");
         assert_eq!(DROPS.load(Ordering::Relaxed), 2);
+        let said = "ERROR a handler panicked while it was dropped error=\"in drop\" store=\"shop\"";
+        assert_eq!(witness.lines(), [said]);
     }
 }

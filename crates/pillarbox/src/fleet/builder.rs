@@ -171,7 +171,8 @@ impl FleetBuilder {
     /// A call that gets no answer for a second lends its place to others, so that a database that is away does not stop them;
     /// there are never more than as many of these again. A store that is known to be away is tried outside of the budget, one
     /// call at a time; so are renewals of leases, which cannot wait (four connections, closed when they are through), and what
-    /// handlers and other tasks ask of a store, whose connections are closed at the next turn of any store.
+    /// handlers and other tasks ask of a store, whose connections are closed at the next turn of any store; and on MySQL the lock
+    /// under which a store deploys its tables while it is opened.
     pub fn connections_max(mut self, connections_max: usize) -> Self {
         self.on.connections_max = connections_max;
         self
@@ -214,13 +215,19 @@ impl FleetBuilder {
         self
     }
 
+    /// Names everything that would keep it from starting, as far as that can be told without any I/O.
+    pub fn check(&self) -> Result<(), Invalid> {
+        self.on.check()?;
+        let nowhere = StoreId::new("fleet")?;
+        self.again_on(OneStore::default()).into_plan(nowhere, None)?;
+        Ok(())
+    }
+
     /// Checks everything, opens what a first discovery finds, and starts. Messages are handled from now on.
     ///
     /// Stores that cannot be opened, and a discovery that fails, keep nothing from starting: both are tried again.
     pub async fn start(self) -> Result<Fleet, StartError> {
-        self.on.check()?;
-        let nowhere = StoreId::new("fleet")?;
-        self.again_on(OneStore::default()).into_plan(nowhere, None)?;
+        self.check()?;
         let handle = Handle::try_current().map_err(|_| StartError::NoTokio)?;
         let stop = CancellationToken::new();
         let renewer = Renewer::start(stop.clone()).map_err(StartError::Thread)?;
@@ -263,7 +270,7 @@ impl Inner {
     fn spawn_workers(&self, handle: &Handle) {
         for number in 0..self.shared.handlers.config.worker_count {
             let crew = Arc::clone(&self.shared.crew);
-            self.workers.spawn_on(lasting(move || crew::run(Arc::clone(&crew), number)), handle);
+            self.workers.spawn_on(lasting(None, move || crew::run(Arc::clone(&crew), number)), handle);
         }
     }
 }

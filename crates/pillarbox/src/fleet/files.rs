@@ -10,7 +10,8 @@ use crate::telemetry::TARGET;
 
 /// A folder of SQLite files: each is a store, named by its file without the ending.
 ///
-/// A file that vanishes is drained and let go; it is never made anew. A folder that cannot be read changes nothing.
+/// A file that vanishes is drained and let go; it is never made anew. One that was replaced under its name, as by a restored
+/// backup, counts as moved (on Unix): the old one is drained, the new one served. A folder that cannot be read changes nothing.
 #[derive(Clone, Debug)]
 pub struct SqliteFiles {
     folder: PathBuf,
@@ -36,21 +37,38 @@ impl Discovery for SqliteFiles {
     async fn discover(&self) -> Result<Vec<StorePlace>, DiscoveryError> {
         let Self { folder, ending } = self.clone();
         let found = tokio::task::spawn_blocking(move || files(&folder, &ending)).await;
-        let paths = found.map_err(DiscoveryError::new)?;
-        let paths = paths.map_err(|error| DiscoveryError::new(format!("the folder cannot be read: {error}")))?;
-        Ok(paths.iter().filter_map(|path| place_of(path)).collect())
+        let files = found.map_err(DiscoveryError::new)?;
+        let files = files.map_err(|error| DiscoveryError::new(format!("the folder cannot be read: {error}")))?;
+        Ok(files.iter().filter_map(|(path, identity)| Some(place_of(path)?.content(identity))).collect())
     }
 }
 
-fn files(folder: &Path, ending: &str) -> io::Result<Vec<PathBuf>> {
-    let mut paths = Vec::new();
+/// The files, each with what tells it from another one under the same name.
+fn files(folder: &Path, ending: &str) -> io::Result<Vec<(PathBuf, String)>> {
+    let mut files = Vec::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
-        if path.extension().is_some_and(|found| found == ending) && path.is_file() {
-            paths.push(path);
+        if path.extension().is_none_or(|found| found != ending) {
+            continue;
+        }
+        // One that vanished meanwhile is none.
+        if let Some(found) = fs::metadata(&path).ok().filter(fs::Metadata::is_file) {
+            files.push((path, identity_of(&found)));
         }
     }
-    Ok(paths)
+    Ok(files)
+}
+
+#[cfg(unix)]
+fn identity_of(file: &fs::Metadata) -> String {
+    use std::os::unix::fs::MetadataExt;
+    format!("{}:{}", file.dev(), file.ino())
+}
+
+/// An open file cannot be replaced there.
+#[cfg(not(unix))]
+fn identity_of(_: &fs::Metadata) -> String {
+    String::new()
 }
 
 /// None, and a line of log, for a name that is no key.

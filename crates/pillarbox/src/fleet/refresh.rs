@@ -102,7 +102,8 @@ impl Refresher {
         })?;
         let changes = changes(&self.known(), self.without_given(found));
         for key in &changes.ambiguous {
-            tracing::warn!(target: TARGET, %key, "a store was discovered in two places: nothing is done about it");
+            let store = key.as_str();
+            tracing::warn!(target: TARGET, store, "a store was discovered in two places: nothing is done about it");
         }
         let before: Vec<_> = changes.changed.iter().map(|place| place.key().clone()).collect();
         let places = changes.added.into_iter().chain(changes.changed);
@@ -138,7 +139,8 @@ impl Refresher {
         found.retain(|place| {
             let is_given = self.shared.member(place.key()).is_some_and(|member| member.place.is_none());
             if is_given {
-                tracing::warn!(target: TARGET, key = %place.key(), "a store was discovered that the program gave: it stays");
+                let store = place.key().as_str();
+                tracing::warn!(target: TARGET, store, "a store was discovered that the program gave: it stays");
             }
             !is_given
         });
@@ -170,6 +172,9 @@ impl Refresher {
     }
 
     async fn open(&self, place: StorePlace) -> Result<Member, StoreError> {
+        if let Some(problem) = place.problem() {
+            return Err(StoreError::rejected(problem.to_owned()));
+        }
         let base = &self.settings.store_options;
         let id = StoreId::new(place.key().as_str())?;
         let options = StoreOptions {

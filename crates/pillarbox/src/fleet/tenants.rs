@@ -12,7 +12,8 @@ use crate::telemetry::TARGET;
 /// Tenants from a table: each row of a query is a store.
 ///
 /// The first column is the key, the second the address of its database. A third one, where it is not null, is the name of the
-/// schema, for tenants that share a database. Texts, on PostgreSQL also UUIDs.
+/// schema, for tenants that share a database. Texts, on PostgreSQL also UUIDs. A tenant with an address or a schema that
+/// cannot be used is not served, or served on as it was, and a warning says so.
 ///
 /// ```
 /// use pillarbox::{Fleet, Tenants};
@@ -44,7 +45,7 @@ impl Discovery for Tenants {
             }
             match place_of(row) {
                 Ok(place) => places.push(place),
-                // One tenant that was entered wrongly must not keep the others out.
+                // Nobody can tell whose row it is, and it must not keep the others out.
                 Err(error) => tracing::warn!(target: TARGET, %error, row = index + 1, "a tenant is passed over"),
             }
         }
@@ -52,14 +53,16 @@ impl Discovery for Tenants {
     }
 }
 
+/// A tenant whose schema is none is there all the same: one that is served must not be taken for gone.
 fn place_of(row: Vec<Option<String>>) -> Result<StorePlace, Invalid> {
     let mut columns = row.into_iter();
     let mut next = || columns.next().flatten();
     let place = StorePlace::new(next().unwrap_or_default(), next().unwrap_or_default())?;
-    Ok(match next() {
-        Some(schema) => place.naming(Naming::new(schema, Naming::default().outbox().as_str())?),
-        None => place,
-    })
+    let Some(schema) = next() else { return Ok(place) };
+    match Naming::new(schema, Naming::default().outbox().as_str()) {
+        Ok(naming) => Ok(place.naming(naming)),
+        Err(invalid) => StorePlace::spoilt(place.key().as_str(), invalid),
+    }
 }
 
 impl fmt::Debug for Tenants {

@@ -33,6 +33,15 @@ pub(crate) enum Entries<E> {
     Batch(Vec<E>),
 }
 
+impl<E> Entries<E> {
+    pub(crate) fn as_slice(&self) -> &[E] {
+        match self {
+            Self::One(entry) => std::slice::from_ref(entry),
+            Self::Batch(entries) => entries,
+        }
+    }
+}
+
 /// Which routes have a list of their own: those with a limit, and those that take batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {

@@ -27,6 +27,7 @@ macro_rules! on_every_backend {
 mod fleet;
 mod halting;
 mod intake;
+mod survivor;
 mod transactional;
 #[cfg(feature = "webhook")]
 mod webhook;

@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pillarbox::Outbox;
-use pillarbox::prelude::{Context, Failure, HandlerResult, Message, MessageId, OutboxAdmin};
+use pillarbox::prelude::{Context, Failure, HandlerResult, Message, MessageId, OutboxAdmin, OutboxStore};
 use pillarbox_testing::MemoryStore;
 
 use super::support::*;
@@ -112,4 +112,40 @@ async fn nothing_is_lost_nothing_is_phantom_and_nothing_runs_twice_at_once() {
     assert!(committed.iter().all(|id| log.handled.get(id) == Some(&1)), "each is handled, and no success is repeated");
     assert!(undone.iter().all(|id| !log.handled.contains_key(id)), "what was rolled back never ran");
     assert_eq!((log.handled.len(), log.doubled), (committed.len(), 0));
+}
+
+/// H39: twelve processes share the attempts of a message that always fails. Each attempt is counted once, whoever made it.
+#[tokio::test]
+async fn many_processes_do_not_multiply_the_attempts_of_a_message() {
+    const PROCESSES: usize = 12;
+    const ATTEMPTS: u32 = 24;
+    let outbox = memory();
+    let tried = Arc::new(Mutex::new(Vec::new()));
+    let mut runtimes = Vec::new();
+    for _ in 0..PROCESSES {
+        let store = outbox.store().database().connect(outbox.store().options().clone()).unwrap();
+        let tried = Arc::clone(&tried);
+        let builder = quiet(&Outbox::new(store)).poll_interval(Duration::from_millis(1)).retry(attempts(ATTEMPTS));
+        let runtime = builder.on_topic("poison", move |cx: Context| {
+            tried.lock().unwrap().push(cx.attempt());
+            async { Err(Failure::retry("always")) }
+        });
+        runtimes.push(runtime.start().await.unwrap());
+    }
+    outbox.enqueue_now(Message::new("poison", "")).await.unwrap();
+    while outbox.store().overview().await.unwrap().total().dead == 0 {
+        tokio::task::yield_now().await;
+    }
+    for runtime in &runtimes {
+        runtime.idle().await;
+    }
+    assert_eq!(
+        *tried.lock().unwrap(),
+        (1..=ATTEMPTS).collect::<Vec<_>>(),
+        "one after the other, and no more than that"
+    );
+    let takers = runtimes.iter().filter(|runtime| runtime.stats().started_count > 0).count();
+    assert!(takers > 1, "more than one of them had it");
+    let stored = outbox.store().messages().unwrap();
+    assert_eq!((stored[0].attempts, stored[0].lost_lease_count), (ATTEMPTS, 0));
 }

@@ -5,8 +5,6 @@ mod budget;
 mod discovery;
 mod faults;
 mod places;
-#[cfg(feature = "postgres")]
-mod relay;
 mod router;
 mod sharing;
 mod support;

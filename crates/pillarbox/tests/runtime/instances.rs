@@ -37,8 +37,8 @@ fn owned(assignment: &Assignment, instance: &Instance) -> usize {
     assignment.partitions_of(instance.id()).count()
 }
 
-/// WRK-03: two see each other and own all together, each partition one of them; a clean stop moves its share at once, a death
-/// when the instance has been silent for too long.
+/// WRK-03: two see each other and own all together, each partition one of them; a clean stop moves its share with the next
+/// heartbeat, a death when the instance has been silent for too long.
 async fn instances_divide_the_partitions_and_take_over_from_those_that_leave_or_die<B: Backend>() {
     let (first, _folder) = outbox::<B>().await;
     let (store, stale_after) = (first.store(), Duration::from_secs(2));

@@ -3,9 +3,13 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod acceptance;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod commit;
 mod coordinator;
+mod counts;
 mod crowd;
 mod dispatch;
+mod expiry;
 mod fleet;
 mod hot_path;
 mod inbox;
@@ -13,6 +17,8 @@ mod inline;
 mod instances;
 mod intake;
 mod leases;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod link;
 mod obedience;
 mod order;
 mod outage;
@@ -20,6 +26,7 @@ mod partitions;
 mod pauses;
 mod poller;
 mod relay;
+mod runs;
 mod settle;
 mod shutdown;
 mod support;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use pillarbox::outbox::State as Stand;
 use pillarbox::prelude::*;
 use pillarbox::retry::{Jittered, RetryPolicy};
-use tokio::sync::watch;
+use tokio::sync::{Barrier, watch};
 
 use super::acceptance::{Backend, on_every_backend, outbox, stored};
 use super::support::{attempts, hushed, memory, on_stage, quiet, stage};
@@ -187,6 +187,28 @@ on_every_backend! {
     what_came_while_its_key_was_busy_is_next
     messages_of_a_key_are_handled_in_order
     a_sequence_is_handled_by_one_at_a_time
+}
+
+/// WRK-07: keys do not wait for each other: each handler ends only when that of the other key has begun.
+#[tokio::test]
+async fn handlers_of_different_keys_run_at_the_same_time() {
+    let outbox = memory();
+    for number in 0..5 {
+        for key in ["a", "b"] {
+            outbox.enqueue_now(message(key, number)).await.unwrap();
+        }
+    }
+    let both = Arc::new(Barrier::new(2));
+    let builder = quiet(&outbox).worker_count(2).on_topic("order", move |_: Context| {
+        let both = Arc::clone(&both);
+        async move {
+            both.wait().await;
+            Ok(())
+        }
+    });
+    let runtime = builder.start().await.unwrap();
+    runtime.idle().await;
+    assert_eq!(runtime.stats().done_count, 10);
 }
 
 /// H33: the later ones of a key wait for a dead one, others do not.

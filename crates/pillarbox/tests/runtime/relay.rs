@@ -1,13 +1,15 @@
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use pillarbox::admin::{Filter, ListQuery};
+use pillarbox::admin::{Filter, ListQuery, Replay};
 use pillarbox::outbox::State;
 use pillarbox::prelude::*;
 use pillarbox::relay::To;
 use pillarbox::{Bus, Delivery, OutboxAdmin, SendError, Sent, Undelivered, Via};
 use pillarbox_testing::Recorder;
 
+use super::acceptance::{Backend, on_every_backend, outbox};
 use super::support::*;
 use super::witness::Witness;
 
@@ -87,23 +89,77 @@ async fn a_broker_that_is_away_pauses_its_routes_only() {
     assert_eq!(runtime.stats().retried_count, 0);
 }
 
-/// A destination that is gone is asked once; its messages are dead with the reason, and can be replayed.
-#[tokio::test]
-async fn a_destination_that_is_gone_is_asked_no_more() {
-    let (outbox, recorder) = (memory(), Recorder::new());
-    let asked = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+/// A destination that is gone is asked once, and its messages are dead with the reason. One that is replayed asks again, and when
+/// it is taken the destination is open to all.
+async fn a_destination_that_is_gone_is_asked_no_more<B: Backend>() {
+    let (outbox, _folder) = outbox::<B>().await;
+    let (recorder, asked) = (Recorder::new(), Arc::new(AtomicUsize::new(0)));
     let count = Arc::clone(&asked);
     recorder.answer(move |_| {
-        count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        count.fetch_add(1, Ordering::Relaxed);
         Err(Undelivered::Gone { reason: "410".to_owned() })
     });
-    let runtime = quiet(&outbox).route(Route::topic("a").deliver(to(&recorder, "x"))).start().await.unwrap();
-    for _ in 0..3 {
+    let runtime = quiet(&outbox).route(Route::topic("a").deliver(to(&recorder, "x"))).inline().unwrap();
+    let enqueue = async || {
         outbox.enqueue_now(Message::new("a", "")).await.unwrap();
-        runtime.idle().await;
+        runtime.drain().await.unwrap()
+    };
+    let replay = async |limit| {
+        outbox.store().replay(&Replay::dead(Filter::all(), limit)).await.unwrap();
+        runtime.drain().await.unwrap()
+    };
+    for _ in 0..3 {
+        assert_eq!(enqueue().await.dead, 1);
     }
-    assert_eq!(asked.load(std::sync::atomic::Ordering::Relaxed), 1);
-    assert_eq!(outbox.store().overview().await.unwrap().total().dead, 3);
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
+    assert_eq!(replay(1).await.dead, 1);
+    assert_eq!(asked.load(Ordering::Relaxed), 2, "an operator wants to know");
+    recorder.answer(|_| Ok(Delivery::Taken));
+    assert_eq!(enqueue().await.dead, 1, "nobody has found out yet that it is back");
+    assert_eq!(replay(1).await.done, 1);
+    assert_eq!(enqueue().await.done, 1);
+    assert_eq!(replay(10).await.done, 3);
+}
+
+on_every_backend! {
+    a_destination_that_is_gone_is_asked_no_more
+}
+
+/// A destination that asks for time gets it, with one request and one line; others go on, and nothing is lost or spends an attempt.
+#[tokio::test(start_paused = true)]
+async fn a_destination_that_asks_for_time_is_left_alone() {
+    const MINUTE: Duration = Duration::from_secs(60);
+    let (outbox, recorder, asked) = (memory(), Recorder::new(), Arc::new(AtomicUsize::new(0)));
+    let count = Arc::clone(&asked);
+    recorder.answer(move |parcel| match parcel.destination.as_ref() {
+        "https://busy?token=canary" => {
+            count.fetch_add(1, Ordering::Relaxed);
+            Err(Undelivered::Later { delay: MINUTE, reason: "busy answered 429".to_owned() })
+        }
+        _ => Ok(Delivery::Taken),
+    });
+    let builder = quiet(&outbox).route(Route::topic("*").deliver(to(&recorder, "https://{topic}?token=canary")));
+    let runtime = builder.inline().unwrap();
+    let witness = Witness::default();
+    let watch = witness.watch();
+    outbox.store().enqueue(Enqueue::pending(&messages("busy", 1))).await.unwrap();
+    runtime.drain().await.unwrap();
+    outbox.store().enqueue(Enqueue::pending(&messages("busy", 100))).await.unwrap();
+    outbox.store().enqueue(Enqueue::pending(&messages("free", 10))).await.unwrap();
+    let drained = runtime.drain().await.unwrap();
+    drop(watch);
+    assert_eq!((drained.done, drained.released, asked.load(Ordering::Relaxed)), (10, 100, 1));
+    let lines: Vec<_> = witness.lines().into_iter().filter(|line| line.starts_with("WARN")).collect();
+    let [line] = lines.as_slice() else { panic!("{lines:#?}") };
+    assert!(line.contains("busy answered 429") && line.contains("destination=https://busy"), "{line}");
+    assert!(!line.contains("canary"), "{line}");
+
+    recorder.answer(|_| Ok(Delivery::Taken));
+    tokio::time::advance(MINUTE).await;
+    outbox.store().database().advance(MINUTE);
+    let drained = runtime.drain().await.unwrap();
+    assert_eq!((drained.done, drained.retried, drained.dead, drained.released), (101, 0, 0, 0));
+    assert_eq!(outbox.store().overview().await.unwrap().total().done, 111);
 }
 
 /// BUS-02: a field that the destination needs and the message lacks is no reason to try again.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use pillarbox::instance::InstanceRecord;
 use pillarbox::lease::{Claim, Held};
@@ -30,6 +30,9 @@ pub(crate) struct Watched {
 pub(crate) struct Shared {
     pub(crate) is_down: AtomicBool,
     pub(crate) cannot_renew: AtomicBool,
+    /// Whether its clock can be read.
+    pub(crate) tells_time: AtomicBool,
+    pub(crate) cannot_tell: AtomicBool,
     pub(crate) counts: Mutex<Counts>,
     changed: Notify,
     changed_for_threads: Condvar,
@@ -125,6 +128,8 @@ impl Watched {
         let shared = Shared {
             is_down: AtomicBool::new(false),
             cannot_renew: AtomicBool::new(false),
+            tells_time: AtomicBool::new(false),
+            cannot_tell: AtomicBool::new(false),
             counts: Mutex::default(),
             changed: Notify::new(),
             changed_for_threads: Condvar::new(),
@@ -260,6 +265,17 @@ impl OutboxStore for Watched {
     async fn purge(&self, limit: PurgeLimit) -> Result<u64, StoreError> {
         let _call = self.shared.pace.enter().await;
         self.memory.purge(limit).await
+    }
+
+    async fn oldest_pending(&self) -> Result<Option<Duration>, StoreError> {
+        self.memory.oldest_pending().await
+    }
+
+    async fn clock(&self) -> Result<Option<SystemTime>, StoreError> {
+        if self.shared.cannot_tell.load(Ordering::SeqCst) {
+            return Err(StoreError::unavailable("the test says so"));
+        }
+        Ok(self.shared.tells_time.load(Ordering::SeqCst).then(|| self.memory.database().now()))
     }
 
     async fn detached(&self) -> Result<Arc<dyn OutboxStore>, StoreError> {

@@ -223,6 +223,36 @@ async fn a_folder_of_files_is_a_fleet() {
     std::fs::rename(folder.path().with_extension("away"), folder.path()).unwrap();
 }
 
+/// OBX-078, OBX-079: what was restored lies under the old name, and is another file: nothing more goes into the one that is gone.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_file_that_was_replaced_is_served_instead_of_the_old_one() {
+    let (folder, backup) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    std::fs::write(folder.path().join("eu.db"), "").unwrap();
+    let (builder, mut told) = telling(quiet_fleet().discover(SqliteFiles::in_folder(folder.path())));
+    let fleet = builder.start().await.unwrap();
+    let old = fleet.router().outbox("eu").unwrap();
+    let saved = backup.path().join("eu.db");
+    let source = SqliteStore::connect(place(backup.path(), "source").address(), StoreOptions::default()).await.unwrap();
+    source.enqueue(Enqueue::pending(&crate::support::messages("work", 1))).await.unwrap();
+    sqlx::query("vacuum into ?").bind(saved.to_str()).execute(source.pool()).await.unwrap();
+
+    for name in ["eu.db", "eu.db-wal", "eu.db-shm"] {
+        let _ = std::fs::remove_file(folder.path().join(name));
+    }
+    std::fs::rename(saved, folder.path().join("eu.db")).unwrap();
+    let refreshed = fleet.refresh().await.unwrap();
+    assert_eq!(names(&refreshed.changed), ["eu"], "{refreshed:?}");
+    let new = fleet.router().outbox("eu").unwrap();
+    assert!(!std::ptr::addr_eq(new.store(), old.store()));
+    assert_eq!(told.recv().await.unwrap(), "eu", "what was restored is handled");
+    new.enqueue_now(Message::new("work", "")).await.unwrap();
+    assert_eq!(told.recv().await.unwrap(), "eu");
+    fleet.idle().await;
+    assert_eq!(overview(folder.path(), "eu").await.done, 2);
+    assert_eq!(names(&fleet.refresh().await.unwrap().kept), ["eu"], "it is the same file as before");
+}
+
 /// IBX-085, IBX-090, IBX-091, IBX-093, IBX-095: a fleet of inboxes handles what was received, under its own names.
 #[tokio::test]
 async fn a_fleet_of_inboxes_handles_what_was_received() {

@@ -112,11 +112,11 @@ async fn a_server_that_stops_answering_does_not_stop_the_others() {
     use pillarbox::prelude::{Enqueue, OutboxStore, StoreOptions};
 
     let url = crate::acceptance::url("PILLARBOX_TEST_POSTGRES_URL");
-    let relay = super::relay::Relay::to(&url).await;
+    let link = crate::link::Link::to(&url).await;
     let unique = uuid::Uuid::now_v7().simple().to_string();
     let naming = |name: &str| Naming::new(format!("f_{}_{name}", &unique[16..]), "outbox").unwrap();
     let place = |key: &str, address: &str| StorePlace::new(key, address).unwrap().naming(naming(key));
-    let listed = Listed::new(vec![place("cut", relay.address()), place("well", &url)]);
+    let listed = Listed::new(vec![place("cut", link.address()), place("well", &url)]);
     let builder = quiet_fleet().discover(listed).connections_max(1).call_time_max(Duration::from_secs(1));
     let (builder, mut told) = telling(builder);
     let fleet = builder.start().await.unwrap();
@@ -129,7 +129,7 @@ async fn a_server_that_stops_answering_does_not_stop_the_others() {
 
     let options = StoreOptions { naming: naming("cut"), ..StoreOptions::default() };
     let behind = PostgresStore::connect(&url, options).await.unwrap();
-    relay.cut();
+    link.cut();
     behind.enqueue(Enqueue::pending(&[Message::new("work", "")])).await.unwrap();
     router.outbox("cut").unwrap().nudge();
     let is_out = |key| fleet.stats(key).unwrap().outbox.unwrap().is_store_out;
@@ -138,7 +138,7 @@ async fn a_server_that_stops_answering_does_not_stop_the_others() {
         assert_eq!(told.recv().await.unwrap(), "well");
     }
     assert!(!is_out("well"));
-    relay.mend();
+    link.mend();
     assert_eq!(told.recv().await.unwrap(), "cut");
     fleet.idle().await;
     assert_eq!(fleet.stats("cut").unwrap().outbox.unwrap().done_count, 2);

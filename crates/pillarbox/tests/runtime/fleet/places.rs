@@ -8,6 +8,7 @@ use pillarbox::{Discovery, Fleet, Tenants};
 use uuid::Uuid;
 
 use super::support::*;
+use crate::witness::Witness;
 
 /// Serves two tenants of a table, sees one go and another come, and finds one that was entered wrongly left out.
 async fn served(fleet: &Fleet, told: &mut tokio::sync::mpsc::UnboundedReceiver<String>, tenants: [Uuid; 2]) {
@@ -52,6 +53,36 @@ async fn tenants_come_from_a_table_on_sqlite() {
     }
     assert!(Tenants::from_query(address("missing"), "select 1, 2").discover().await.is_err());
     assert!(!folder.path().join("missing.db").exists());
+    fleet.shutdown(Duration::from_secs(5)).await;
+}
+
+/// OBX-075, OBX-078: a row that was spoilt is no tenant that left: it is served where it was, and somebody is told.
+#[tokio::test]
+async fn a_tenant_whose_row_is_spoilt_is_still_served() {
+    let witness = Witness::default();
+    let _watch = witness.watch();
+    let folder = tempfile::tempdir().unwrap();
+    let address = |name: &str| format!("sqlite:{}", folder.path().join(name).with_extension("db").display());
+    let directory = SqliteStore::connect(&address("directory"), StoreOptions::default()).await.unwrap();
+    let run = async |sql: String| sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(directory.pool()).await.unwrap();
+    run("create table tenant (key text, address text, schema text)".into()).await;
+    run(format!("insert into tenant values ('eu', '{}', 'shop')", address("eu"))).await;
+    let tenants = Tenants::from_query(address("directory"), "select key, address, schema from tenant");
+    let (builder, mut told) = telling(quiet_fleet().discover(tenants));
+    let fleet = builder.start().await.unwrap();
+    run("update tenant set schema = 'no name; at all'".into()).await;
+    run(format!("insert into tenant values ('us', '{}', 'nor this')", address("us"))).await;
+    let refreshed = fleet.refresh().await.unwrap();
+    assert!(refreshed.removed.is_empty(), "{refreshed:?}");
+    assert_eq!(refreshed.failed.iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>(), ["eu", "us"]);
+    fleet.router().outbox("eu").unwrap().enqueue_now(Message::new("work", "")).await.unwrap();
+    assert_eq!(told.recv().await.unwrap(), "eu");
+    let lines = witness.lines();
+    let warned = lines.iter().filter(|line| line.starts_with("WARN a store cannot be served"));
+    assert_eq!(warned.count(), 2, "{lines:#?}");
+
+    run("update tenant set schema = 'shop' where key = 'eu'".into()).await;
+    assert_eq!(names(&fleet.refresh().await.unwrap().kept), ["eu"]);
     fleet.shutdown(Duration::from_secs(5)).await;
 }
 
