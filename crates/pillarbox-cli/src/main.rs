@@ -1,11 +1,14 @@
 //! The `pillarbox` command.
 //!
 //! A thin shell: `commands/` has one file per command, `store_args` turns options into a store, `selection` into a filter,
-//! `change` does what is done to many messages, `paused` knows paused routes, `progress` shows it, `output` writes, `exit` has the codes.
+//! `change` does what is done to many messages, `progress` shows it, `paused`, `instances` and `blocked` know what is shown of a queue
+//! in several places, `output` writes, `exit` has the codes.
 
+mod blocked;
 mod change;
 mod commands;
 mod exit;
+mod instances;
 mod log;
 mod output;
 mod paused;

@@ -35,7 +35,7 @@ pub(crate) struct Only {
     /// Only those with exactly this correlation id.
     #[arg(long, value_name = "ID")]
     correlation_id: Option<String>,
-    /// Only those whose last error contains this text; case counts.
+    /// Only those whose last error contains this text; case counts. What could not be read has errors with `decode:`.
     #[arg(long, value_name = "TEXT")]
     error: Option<String>,
     /// Only those that have been in their state for longer, such as 90s, 15m, 2h or 7d; what still waits counts from when it

@@ -7,6 +7,8 @@ mod brokers;
 mod dead;
 #[path = "cli/doctor.rs"]
 mod doctor;
+#[path = "cli/environment.rs"]
+mod environment;
 #[path = "cli/errors.rs"]
 mod errors;
 #[path = "cli/inbox.rs"]
@@ -21,10 +23,18 @@ mod list;
 mod pauses;
 #[path = "cli/relay.rs"]
 mod relay;
+#[path = "cli/reload.rs"]
+mod reload;
 #[path = "cli/replay.rs"]
 mod replay;
+#[path = "cli/status.rs"]
+mod status;
 #[path = "cli/tools.rs"]
 mod tools;
+#[path = "cli/transports.rs"]
+mod transports;
+#[path = "cli/undecodable.rs"]
+mod undecodable;
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -37,7 +47,10 @@ use tempfile::TempDir;
 
 fn pillarbox(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pillarbox"));
-    command.args(arguments).env_remove("DATABASE_URL").output().unwrap()
+    for name in ["DATABASE_URL", "PILLARBOX_CONFIG", "PILLARBOX_TO"] {
+        command.env_remove(name);
+    }
+    command.args(arguments).output().unwrap()
 }
 
 fn stdout(output: &Output) -> &str {

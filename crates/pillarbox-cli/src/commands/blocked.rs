@@ -4,10 +4,11 @@ use std::time::SystemTime;
 
 use clap::Args;
 use pillarbox::admin::{ADMIN_LIMIT_MAX, BlockedKey};
-use serde_json::{Value, json};
+use serde_json::json;
 
+use crate::blocked::as_json;
 use crate::exit::{Exit, Failure};
-use crate::output::{Side, age, escaped, instant, json_line, say, table};
+use crate::output::{Side, age, escaped, json_line, say, table};
 use crate::store_args::StoreArgs;
 
 #[derive(Args)]
@@ -54,15 +55,4 @@ fn as_table(blocked: &[BlockedKey]) -> String {
     }));
     use Side::{Left, Right};
     table([Left, Right, Right, Left, Left], &rows)
-}
-
-fn as_json(key: &BlockedKey) -> Value {
-    json!({
-        "key": key.key,
-        "waiting": key.waiting_count,
-        "head": key.head.as_i64(),
-        "state": key.state.as_str(),
-        "due_at": key.due_at.map(instant),
-        "error": key.last_error,
-    })
 }

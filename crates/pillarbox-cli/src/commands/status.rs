@@ -6,7 +6,9 @@ use pillarbox::inbox::RECORDS_MAX;
 use pillarbox::{AnyInbox, OutboxAdmin, OutboxStore, StoreId};
 use serde_json::{Value, json};
 
+use crate::blocked::Blocked;
 use crate::exit::{Exit, Failure};
+use crate::instances::Instances;
 use crate::output::{Paint, Side, age, escaped, grouped, json_line, say, table};
 use crate::paused::Paused;
 use crate::store_args::{Address, StoreArgs};
@@ -68,6 +70,9 @@ struct Status {
     /// Messages of an inbox that came again with another content, as far as they were counted.
     mismatch_count: Option<usize>,
     paused: Paused,
+    /// None where nobody keeps a list.
+    instances: Option<Instances>,
+    blocked: Blocked,
     health: Health,
 }
 
@@ -78,10 +83,18 @@ impl Status {
         admin: &dyn OutboxAdmin,
         thresholds: Thresholds,
     ) -> Result<Self, Failure> {
-        let overview = admin.overview().await.map_err(|error| address.failure(&error))?;
-        let paused = Paused::of(queue).await.map_err(|error| address.failure(&error))?;
+        let failure = |error| address.failure(&error);
+        let overview = admin.overview().await.map_err(failure)?;
         let health = Health::of(&overview, thresholds);
-        Ok(Self { id: queue.id().clone(), overview, mismatch_count: None, paused, health })
+        Ok(Self {
+            id: queue.id().clone(),
+            overview,
+            mismatch_count: None,
+            paused: Paused::of(queue).await.map_err(failure)?,
+            instances: Instances::of(queue).await.map_err(failure)?,
+            blocked: Blocked::of(admin).await.map_err(failure)?,
+            health,
+        })
     }
 
     async fn of_inbox(address: &Address, inbox: &dyn AnyInbox, thresholds: Thresholds) -> Result<Self, Failure> {
@@ -169,6 +182,13 @@ impl Status {
             let (active, expired) = (grouped(overview.active_lease_count), grouped(overview.expired_lease_count));
             text.push_str(&format!("leases: {active} running, {expired} ran out\n"));
         }
+        if let Some(instances) = self.instances {
+            text.push_str(&format!("instances: {}\n", instances.words()));
+        }
+        for line in self.blocked.lines() {
+            text.push_str(&paint.warning(&line));
+            text.push('\n');
+        }
         if !overview.topics.is_empty() {
             text.push('\n');
             text.push_str(&topics(overview));
@@ -202,6 +222,9 @@ impl Status {
             "active_lease_count": overview.active_lease_count,
             "expired_lease_count": overview.expired_lease_count,
             "paused_routes": self.paused.as_json(),
+            "instances": self.instances.map(Instances::as_json),
+            "blocked_key_count": self.blocked.count(),
+            "blocked_keys": self.blocked.as_json(),
             "topics": topics.collect::<Vec<_>>(),
         });
         if let Some(count) = self.mismatch_count {
@@ -225,6 +248,7 @@ fn topics(overview: &Overview) -> String {
 mod tests {
     use std::time::Duration;
 
+    use clap::Parser;
     use pillarbox::admin::TopicCounts;
 
     use super::*;
@@ -241,6 +265,23 @@ mod tests {
 
     const THRESHOLDS: Thresholds =
         Thresholds { pending_warning: 1_500, pending_critical: 10_000, oldest_warning: 60, oldest_critical: 600 };
+
+    fn status(id: &str, overview: Overview) -> Status {
+        let health = Health::of(&overview, THRESHOLDS);
+        let (paused, blocked) = (Paused::default(), Blocked::default());
+        let id = StoreId::new(id).unwrap();
+        Status { id, overview, mismatch_count: None, paused, instances: None, blocked, health }
+    }
+
+    /// WRK-08: the figures of the contract.
+    #[test]
+    fn the_thresholds_are_those_of_the_contract() {
+        let cli = crate::Cli::try_parse_from(["pillarbox", "status"]).unwrap();
+        let crate::Command::Status(options) = cli.command else { panic!("another command") };
+        let Thresholds { pending_warning, pending_critical, oldest_warning, oldest_critical } = options.thresholds;
+        assert_eq!((pending_warning, pending_critical), (1_000, 10_000));
+        assert_eq!((oldest_warning, oldest_critical), (60, 600));
+    }
 
     #[test]
     fn dead_messages_are_critical_and_lost_leases_a_warning() {
@@ -272,9 +313,8 @@ mod tests {
     #[test]
     fn an_inbox_shows_its_mismatches_and_where_they_were_no_longer_counted() {
         let shown = |count| {
-            let (id, overview) = (StoreId::new("shop/inbox").unwrap(), Overview::default());
-            let (paused, health) = (Paused::default(), Health::Fine);
-            Status { id, overview, mismatch_count: Some(count), paused, health }.as_text(Paint::OFF)
+            let status = status("shop/inbox", Overview::default());
+            Status { mismatch_count: Some(count), ..status }.as_text(Paint::OFF)
         };
         assert_eq!(shown(2), "store shop/inbox   pending 0   in flight 0   dead 0   mismatches 2   ✓ fine\n");
         assert!(shown(10_000).contains("mismatches 10,000+   ✓ fine"));
@@ -282,12 +322,12 @@ mod tests {
 
     #[test]
     fn the_text_is_aligned_and_harmless() {
-        let overview = overview(40_112, 0);
-        let (id, health) = (StoreId::new("sqlite:shop.db").unwrap(), Health::of(&overview, THRESHOLDS));
-        let text = Status { id, overview, mismatch_count: None, paused: Paused::default(), health }.as_text(Paint::OFF);
+        let instances = Some(Instances { live: 3, silent: 1 });
+        let text = Status { instances, ..status("sqlite:shop.db", overview(40_112, 0)) }.as_text(Paint::OFF);
         let expected = "\
 store sqlite:shop.db   pending 1,204 (oldest 2 s)   in flight 96   dead 40,112   ✗ critical: dead > 0
 leases: 96 running, 0 ran out
+instances: 3 live, 1 silent
 
 topic            pending   processing   done     dead
 order\\u{1b}[2J     1,204           96      7   40,112

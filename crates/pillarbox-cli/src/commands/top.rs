@@ -8,9 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use pillarbox::instance::STALE_AFTER_DEFAULT;
-use pillarbox::message::HORIZON_MAX;
-use pillarbox::schema::SchemaStatus;
 use pillarbox::{StoreError, StoreId};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
@@ -19,9 +16,10 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use rates::Rates;
-use view::{Instances, Screen, Snapshot};
+use view::{Screen, Snapshot};
 
 use crate::exit::{Exit, Failure};
+use crate::instances::Instances;
 use crate::paused::Paused;
 use crate::store_args::{Queue, StoreArgs};
 
@@ -128,18 +126,7 @@ async fn look_at(queue: &Queue) -> Result<Snapshot, StoreError> {
     let overview = queue.admin.overview().await?;
     let blocked = queue.admin.blocked_keys(BLOCKED_MAX).await?;
     let paused = Paused::of(&*queue.store).await?.lines();
-    Ok(Snapshot { overview, blocked, paused, instances: instances(queue).await? })
-}
-
-/// None where nobody keeps a list.
-async fn instances(queue: &Queue) -> Result<Option<Instances>, StoreError> {
-    let Some(list) = queue.store.instances() else { return Ok(None) };
-    if !matches!(list.check_schema().await?, SchemaStatus::Current(_)) {
-        return Ok(None);
-    }
-    let all = list.live(HORIZON_MAX).await?;
-    let live = all.iter().filter(|record| record.silent_for < STALE_AFTER_DEFAULT).count();
-    Ok(Some(Instances { live, silent: all.len() - live }))
+    Ok(Snapshot { overview, blocked, paused, instances: Instances::of(&*queue.store).await? })
 }
 
 enum Key {

@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use pillarbox::naming::Naming;
 use pillarbox::relay::DELIVERY_BATCH_DEFAULT;
-use pillarbox::{Route, StorePlace, Template};
+use pillarbox::{Backend, Route, StorePlace, Template};
 use serde::Deserialize;
 
 use super::duration;
+use super::transports::{Format, TransportSection};
+use crate::output::counted;
 
 /// The whole file.
 #[derive(Clone, Debug, Deserialize)]
@@ -73,39 +75,6 @@ pub(crate) struct StoreSection {
     table: String,
 }
 
-#[derive(Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct TransportSection {
-    pub(crate) url: String,
-    /// How long one call may take.
-    #[serde(default, with = "duration::optional")]
-    pub(crate) timeout: Option<Duration>,
-    /// How messages look on their way.
-    #[serde(default)]
-    pub(crate) format: Format,
-    /// What the messages come from, for CloudEvents.
-    #[serde(default)]
-    pub(crate) source: Option<String>,
-    /// Webhooks: what they are signed with.
-    #[serde(default)]
-    pub(crate) secrets: Vec<String>,
-    /// Webhooks: inner networks that they may go to.
-    #[serde(default)]
-    pub(crate) networks: Vec<String>,
-    /// Files: whether lines are on the disk before they count.
-    #[serde(default)]
-    pub(crate) sync: bool,
-}
-
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Format {
-    #[default]
-    Plain,
-    Cloudevents,
-    CloudeventsStructured,
-}
-
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RouteSection {
@@ -126,16 +95,10 @@ pub(crate) struct RouteSection {
     concurrency: Option<usize>,
 }
 
-// Addresses and secrets are never shown.
+// Addresses are never shown.
 impl fmt::Debug for StoreSection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StoreSection").field("schema", &self.schema).field("table", &self.table).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for TransportSection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TransportSection").field("format", &self.format).finish_non_exhaustive()
     }
 }
 
@@ -149,15 +112,6 @@ impl Config {
 
     /// One store and one transport, as the command line tells them.
     pub(crate) fn of_flags(store: StoreSection, transport: &str, topic: String, destination: String) -> Self {
-        let transport = TransportSection {
-            url: transport.to_owned(),
-            timeout: None,
-            format: Format::Plain,
-            source: None,
-            secrets: Vec::new(),
-            networks: Vec::new(),
-            sync: false,
-        };
         let route = RouteSection {
             name: None,
             topic,
@@ -172,7 +126,7 @@ impl Config {
         Self {
             relay: RelaySection::default(),
             stores: BTreeMap::from([("store".to_owned(), store)]),
-            transports: BTreeMap::from([("out".to_owned(), transport)]),
+            transports: BTreeMap::from([("out".to_owned(), TransportSection::at(transport))]),
             routes: vec![route],
         }
     }
@@ -187,6 +141,15 @@ impl Config {
             expand(&format!("transports.{name}.url"), &mut transport.url, &variable, &mut problems);
             for secret in &mut transport.secrets {
                 expand(&format!("transports.{name}.secrets"), secret, &variable, &mut problems);
+            }
+            for (header, value) in &mut transport.headers {
+                expand(&format!("transports.{name}.headers.{header}"), value, &variable, &mut problems);
+            }
+            for (property, value) in &mut transport.properties {
+                expand(&format!("transports.{name}.properties.{property}"), value, &variable, &mut problems);
+            }
+            if transport.url.is_empty() {
+                problems.push(format!("transports.{name}.url is missing"));
             }
             if transport.format != Format::Plain && transport.source.is_none() {
                 problems.push(format!("transports.{name}.source is missing: CloudEvents say where they come from"));
@@ -214,6 +177,7 @@ impl Config {
     /// Where the stores are.
     pub(crate) fn places(&self) -> Result<Vec<StorePlace>, String> {
         let place = |(name, store): (&String, &StoreSection)| {
+            Backend::of_url(&store.url).map_err(|error| format!("stores.{name}.url: {error}"))?;
             let naming =
                 Naming::new(&store.schema, &store.table).map_err(|invalid| format!("stores.{name}: {invalid}"))?;
             let place =
@@ -221,6 +185,16 @@ impl Config {
             Ok(place.naming(naming))
         };
         self.stores.iter().map(place).collect()
+    }
+
+    /// How much of everything there is.
+    pub(crate) fn summary(&self) -> String {
+        let parts = [
+            (self.stores.len(), "store", "stores"),
+            (self.transports.len(), "transport", "transports"),
+            (self.routes.len(), "route", "routes"),
+        ];
+        parts.map(|(count, one, many)| counted(count, one, many)).join(", ")
     }
 }
 

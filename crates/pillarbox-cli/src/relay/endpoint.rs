@@ -1,6 +1,9 @@
 //! Health and metrics over HTTP, for probes and Prometheus. Says nothing about messages or addresses.
 
+use std::fmt;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
@@ -11,11 +14,15 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use pillarbox::Fleet;
 use serde_json::json;
 use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
 
 /// Upper bounds of the histograms, in seconds.
 const BUCKETS: [f64; 14] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 300.0];
 
-/// The port, and what it shows. Lasts longer than a fleet, which is replaced when the file is read again.
+/// How often histograms are brought into their buckets: until then they keep every figure.
+const UPKEEP: Duration = Duration::from_secs(5);
+
+/// What is shown. Lasts longer than a fleet, which is replaced when the file is read again.
 #[derive(Clone)]
 pub(crate) struct Endpoint {
     shown: Arc<Shown>,
@@ -26,6 +33,13 @@ struct Shown {
     fleet: Mutex<Option<Fleet>>,
 }
 
+/// Where it is shown.
+pub(crate) struct Port {
+    /// As it was asked for.
+    listen: String,
+    served: Option<(SocketAddr, JoinHandle<()>)>,
+}
+
 impl Endpoint {
     /// Begins to count. Must come before the fleet: handles are made when it starts.
     pub(crate) fn new() -> Result<Self, String> {
@@ -33,6 +47,15 @@ impl Endpoint {
             .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &BUCKETS)
             .map_err(|error| error.to_string())?;
         let metrics = builder.install_recorder().map_err(|error| format!("metrics: {error}"))?;
+        let upkept = metrics.clone();
+        // Also while nobody asks for them.
+        tokio::spawn(async move {
+            let mut often = tokio::time::interval(UPKEEP);
+            loop {
+                often.tick().await;
+                upkept.run_upkeep();
+            }
+        });
         Ok(Self { shown: Arc::new(Shown { metrics, fleet: Mutex::default() }) })
     }
 
@@ -41,8 +64,11 @@ impl Endpoint {
         *self.shown.fleet.lock().unwrap_or_else(PoisonError::into_inner) = fleet;
     }
 
-    /// Serves in a task of its own until the process ends; answers where.
-    pub(crate) async fn serve(&self, listen: &str) -> Result<String, String> {
+    /// Serves at an address in a task of its own, until it is closed; `off` for nowhere.
+    pub(crate) async fn open(&self, listen: &str) -> Result<Port, String> {
+        if listen == "off" {
+            return Ok(Port { listen: listen.to_owned(), served: None });
+        }
         let listener = TcpListener::bind(listen).await.map_err(|error| {
             format!("relay.listen: {listen} cannot be used: {error}; choose another, or \"off\" for none")
         })?;
@@ -52,19 +78,34 @@ impl Endpoint {
             .route("/healthz", get(|| async { "alive\n" }))
             .route("/readyz", get(ready))
             .with_state(Arc::clone(&self.shown));
-        let upkeep = Arc::clone(&self.shown);
-        tokio::spawn(async move {
-            let mut often = tokio::time::interval(std::time::Duration::from_secs(5));
-            loop {
-                often.tick().await;
-                upkeep.metrics.run_upkeep();
-            }
-        });
-        tokio::spawn(async move { axum::serve(listener, router).await });
-        Ok(format!("http://{address}"))
+        let server = tokio::spawn(async move { drop(axum::serve(listener, router).await) });
+        Ok(Port { listen: listen.to_owned(), served: Some((address, server)) })
     }
 }
 
+impl Port {
+    /// Whether it is the one that is asked for.
+    pub(crate) fn is_at(&self, listen: &str) -> bool {
+        self.listen == listen
+    }
+
+    /// Nobody is answered any more when this has returned.
+    pub(crate) async fn close(self) {
+        if let Some((_, server)) = self.served {
+            server.abort();
+            let _ = server.await;
+        }
+    }
+}
+
+impl fmt::Display for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.served {
+            None => f.write_str("no metrics"),
+            Some((address, _)) => write!(f, "metrics on http://{address}/metrics"),
+        }
+    }
+}
 async fn metrics(State(shown): State<Arc<Shown>>) -> Response {
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], shown.metrics.render()).into_response()
 }

@@ -6,14 +6,12 @@ use std::time::Duration;
 
 use pillarbox::relay::To;
 use pillarbox::retry::RetryPolicy;
-use pillarbox::transports::{Settings, transport_from_url};
-use pillarbox::wire::WireFormat;
 use pillarbox::{
-    Discovery, DiscoveryError, Fleet, RouteTable, Selector, ShutdownReport, StorePlace, Transport, UnknownTopics,
-    async_trait, this_process,
+    Discovery, DiscoveryError, Fleet, FleetBuilder, Invalid, Problem, RouteTable, Selector, ShutdownReport, StorePlace,
+    Transport, UnknownTopics, async_trait, this_process,
 };
 
-use super::config::{Config, Format, TransportSection};
+use super::Config;
 
 /// Stores up to which each may keep one connection more, on which other processes wake the relay.
 const LISTENED_MAX: usize = 16;
@@ -24,6 +22,13 @@ const CLAIM_MAX: usize = 500;
 /// How soon a pause is obeyed.
 const OBEY_WITHIN: Duration = Duration::from_secs(3);
 
+/// A relay that can start: nothing is wrong with its file, as far as that shows without asking stores and brokers.
+pub(crate) struct Prepared {
+    builder: FleetBuilder,
+    transports: BTreeMap<String, Arc<dyn Transport>>,
+    grace: Duration,
+}
+
 /// A relay that runs.
 pub(crate) struct Relay {
     fleet: Fleet,
@@ -31,12 +36,19 @@ pub(crate) struct Relay {
     grace: Duration,
 }
 
-impl Relay {
-    /// Starts to deliver. Stores and brokers that are away keep nothing from starting: they are tried again.
-    pub(crate) async fn start(config: &Config) -> Result<Self, String> {
+impl Prepared {
+    /// Checks everything. Nothing has been connected to yet.
+    pub(crate) fn of(config: &Config) -> Result<Self, String> {
+        let prepared = Self::unchecked(config)?;
+        prepared.builder.check().map_err(|invalid| by_keys(&invalid))?;
+        Ok(prepared)
+    }
+
+    /// Builds everything; what the fleet itself objects to shows when it starts.
+    pub(super) fn unchecked(config: &Config) -> Result<Self, String> {
         let mut transports = BTreeMap::new();
         for (name, section) in &config.transports {
-            transports.insert(name.clone(), transport(name, section)?);
+            transports.insert(name.clone(), section.transport(name)?);
         }
         let places = Places(config.places()?);
         let relay = &config.relay;
@@ -65,10 +77,18 @@ impl Relay {
             let to = To::new(Arc::clone(transport), section.destination.as_str()).batch_max(section.batch);
             builder = builder.route(section.route().deliver(to));
         }
-        let fleet = builder.discover(places).start().await.map_err(|error| error.to_string())?;
-        Ok(Self { fleet, transports, grace: relay.grace })
+        Ok(Self { builder: builder.discover(places), transports, grace: relay.grace })
     }
 
+    /// Starts to deliver. Stores and brokers that are away keep nothing from starting: they are tried again.
+    pub(crate) async fn start(self) -> Result<Relay, String> {
+        let Self { builder, transports, grace } = self;
+        let fleet = builder.start().await.map_err(|error| error.to_string())?;
+        Ok(Relay { fleet, transports, grace })
+    }
+}
+
+impl Relay {
     pub(crate) fn fleet(&self) -> &Fleet {
         &self.fleet
     }
@@ -83,29 +103,28 @@ impl Relay {
     }
 }
 
+/// Complaints about a fleet, under the names that its settings have in the file.
+fn by_keys(invalid: &Invalid) -> String {
+    let complaint = |problem: &Problem| {
+        let (field, words) = (problem.field(), problem.to_string());
+        let key = match field {
+            "worker_count" => "relay.workers",
+            "connections_max" => "relay.connections",
+            "lease" => "relay.lease",
+            "poll_interval" => "relay.poll_interval",
+            _ => return words,
+        };
+        words.replacen(field, key, 1)
+    };
+    let complaints: Vec<_> = invalid.problems().iter().map(complaint).collect();
+    complaints.join("; ")
+}
+
 /// Which route a message would take, for `routes explain`.
 pub(crate) fn table(config: &Config) -> Result<(RouteTable, Vec<Selector>), String> {
     let selectors: Vec<_> = config.routes.iter().map(|route| route.route().selector().clone()).collect();
     let table = RouteTable::new(selectors.iter().cloned()).map_err(|invalid| invalid.to_string())?;
     Ok((table, selectors))
-}
-
-/// The way to a broker, as the file tells it; has not connected yet.
-pub(crate) fn transport(name: &str, section: &TransportSection) -> Result<Arc<dyn Transport>, String> {
-    let source = section.source.as_deref().unwrap_or_default();
-    let refuse = |what: &dyn std::fmt::Display| format!("transports.{name}: {what}");
-    let mut settings = Settings::new();
-    settings.timeout = section.timeout;
-    settings.format = match section.format {
-        Format::Plain => Ok(WireFormat::Plain),
-        Format::Cloudevents => WireFormat::cloud_events_binary(source),
-        Format::CloudeventsStructured => WireFormat::cloud_events_structured(source),
-    }
-    .map_err(|invalid| refuse(&invalid))?;
-    settings.secrets = section.secrets.iter().cloned().map(Into::into).collect();
-    settings.networks.clone_from(&section.networks);
-    settings.is_synced = section.sync;
-    transport_from_url(&section.url, &settings).map_err(|error| refuse(&error))
 }
 
 /// The stores of the file, which do not change while it is not read again.

@@ -79,7 +79,7 @@ pub(super) fn file(directory: &TempDir, place: &Place, to: &str, destinations: &
     path.display().to_string()
 }
 
-async fn until(mut is_so: impl AsyncFnMut() -> bool) {
+pub(super) async fn until(mut is_so: impl AsyncFnMut() -> bool) {
     let mut again = tokio::time::interval(Duration::from_millis(10));
     while !is_so().await {
         again.tick().await;

@@ -44,6 +44,28 @@ impl Place {
         &self.schema
     }
 
+    pub(super) fn kind(&self) -> &str {
+        self.url.split(':').next().unwrap()
+    }
+
+    /// What plain SQL calls a table.
+    pub(super) fn table(&self, name: &str) -> String {
+        let joint = if self.kind() == "postgres" { "." } else { "_" };
+        format!("{}{joint}{name}", self.schema)
+    }
+
+    /// Runs a plain statement here, as somebody in a database's own client does.
+    pub(super) async fn sql(&self, statement: &str) {
+        let (sqlite, postgres, mysql) =
+            (pillarbox::sqlite::read_texts, pillarbox::postgres::read_texts, pillarbox::mysql::read_texts);
+        let done = match self.kind() {
+            "sqlite" => sqlite(&self.url, statement).await,
+            "postgres" => postgres(&self.url, statement).await,
+            _ => mysql(&self.url, statement).await,
+        };
+        done.unwrap();
+    }
+
     /// Runs the command here; its exit code and what it prints.
     pub(super) fn run(&self, arguments: &[&str]) -> (i32, String) {
         let output = pillarbox(&[arguments, &["--url", &self.url, "--schema", &self.schema]].concat());

@@ -15,8 +15,16 @@ pub(super) struct Running {
 
 impl Running {
     pub(super) fn start(arguments: &[&str]) -> Self {
+        Self::start_in(&[], arguments)
+    }
+
+    /// With variables of the environment.
+    pub(super) fn start_in(variables: &[(&str, &str)], arguments: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pillarbox"));
-        command.arg("relay").args(arguments).env_remove("DATABASE_URL").env_remove("PILLARBOX_CONFIG");
+        for name in ["DATABASE_URL", "PILLARBOX_CONFIG", "PILLARBOX_TO"] {
+            command.env_remove(name);
+        }
+        command.arg("relay").args(arguments).envs(variables.iter().copied());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap());
         let words = BufReader::new(child.stderr.take().unwrap());
@@ -85,7 +93,7 @@ pub(super) fn config(directory: &TempDir, url: &str, routes: &str) -> String {
     path.display().to_string()
 }
 
-const EVERYTHING: &str = "[[routes]]\nto = \"out\"\ndestination = \"-\"\n";
+pub(super) const EVERYTHING: &str = "[[routes]]\nto = \"out\"\ndestination = \"-\"\n";
 
 /// BUS-02, WRK-12, H32: what was stored is delivered, health and metrics are served, and SIGTERM ends it in order.
 #[tokio::test(flavor = "multi_thread")]
@@ -127,6 +135,7 @@ async fn a_relay_reads_its_routes_again() {
     assert!(refused.contains("goes on as before") && refused.contains("route 1 goes to `nobody`"), "{refused}");
     config(&directory, &url, EVERYTHING);
     relay.signal("HUP");
+    assert!(relay.says().starts_with("relay: changes over"));
     assert!(relay.says().starts_with("relay: read again: 1 store"));
     assert_eq!(relay.delivered()["topic"], "new");
     drop(store);
@@ -206,6 +215,55 @@ fn the_shipped_file_is_fine() {
     command.env("SHOP_PASSWORD", "x").env("WEBHOOK_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
     let output = command.output().unwrap();
     assert_eq!(stdout(&output), "1 store, 2 transports, 2 routes: fine\n", "{output:?}");
+}
+
+/// One relay serves all stores of its file, and tells of each whether it is up.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_serves_every_store_of_its_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let places = super::inbox::Place::everywhere();
+    let mut text = "[relay]\nlisten = \"127.0.0.1:0\"\npoll_interval = \"20ms\"\n".to_owned();
+    for (number, place) in places.iter().enumerate() {
+        place.run(&["migrate"]);
+        let message = Message::new("order.created", number.to_string());
+        place.store().await.enqueue(Enqueue::pending(&[message])).await.unwrap();
+        let (url, schema) = (place.url(), place.schema());
+        text += &format!("[stores.shop-{number}]\nurl = \"{url}\"\nschema = \"{schema}\"\n");
+    }
+    let path = directory.path().join("pillarbox.toml");
+    std::fs::write(&path, format!("{text}[transports.out]\nurl = \"stdout:\"\n{EVERYTHING}")).unwrap();
+    let mut relay = Running::start(&["--config", &path.display().to_string()]);
+    let said = relay.says();
+    assert!(said.starts_with("relay: 3 stores, 1 transport, 1 route; "), "{said}");
+    let mut payloads = [(); 3].map(|()| relay.delivered()["payload"].as_str().unwrap().to_owned());
+    payloads.sort_unstable();
+    assert_eq!(payloads, ["0", "1", "2"]);
+    let ready = get(address(&said), "/readyz");
+    assert!(ready.starts_with("HTTP/1.1 200"), "{ready}");
+    for number in 0..3 {
+        assert!(ready.contains(&format!("\"store\":\"shop-{number}\"")), "{ready}");
+    }
+    relay.end();
+}
+
+/// What a file means, for programs.
+#[test]
+fn a_check_tells_stores_transports_and_routes_as_json() {
+    let (directory, url) = fresh();
+    let path = config(&directory, &url, &format!("{EVERYTHING}topic = \"order.**\"\n"));
+    let output = pillarbox(&["relay", "--check", "--json", "--config", &path]);
+    assert_eq!(code(&output), 0, "{output:?}");
+    let expected = serde_json::json!({
+        "is_fine": true,
+        "stores": ["shop"],
+        "transports": ["out"],
+        "routes": [{ "route": "order.**", "to": "out", "destination": "-" }],
+    });
+    assert_eq!(serde_json::from_str::<Value>(stdout(&output)).unwrap(), expected);
+    config(&directory, &url, "[[routes]]\nto = \"nobody\"\n");
+    let output = pillarbox(&["relay", "--check", "--json", "--config", &path]);
+    assert!(code(&output) == 2 && complaint(&output).contains("route 1 goes to `nobody`"), "{output:?}");
+    assert_eq!(code(&pillarbox(&["relay", "--json", "--config", &path])), 2, "only a check has something to tell");
 }
 
 /// `routes explain` says which route wins, and why no other.

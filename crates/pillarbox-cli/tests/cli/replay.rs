@@ -43,30 +43,44 @@ async fn delivered_messages_are_delivered_again() {
     assert_eq!(code(&pillarbox(&["replay", "--since", "1h", "--url", "sqlite:x"])), 2, "what is replayed is said");
 }
 
-/// BUS-10: ctrl-c ends it between two batches, and what is left is told and goes on.
+/// Runs a throttled replay of a thousand messages, ends it half-way with ctrl-c, and goes on as it says.
 #[cfg(unix)]
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_interrupted_replay_says_how_to_go_on() {
+async fn interrupted(verdict: Verdict, ended: Ended, command: &[&str]) {
     let place = Place::sqlite();
     place.run(&["migrate"]);
     let store = place.store().await;
     let (owner, held) = claimed(&*store, &orders(1_000)).await;
-    settle(&*store, owner, &held, fail("x")).await;
-    let dead = async || store.tally(Ended::Dead, &Filter::all()).await.unwrap().count;
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pillarbox"));
-    command.args(["dead", "replay", "--yes", "--rate", "8/s", "--url", place.url()]);
-    let replay = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    while dead().await == 1_000 {}
+    settle(&*store, owner, &held, verdict).await;
+    let left = async || store.tally(ended, &Filter::all()).await.unwrap().count;
+    let mut replay = Command::new(env!("CARGO_BIN_EXE_pillarbox"));
+    replay.args(command).args(["--yes", "--rate", "8/s", "--url", place.url()]);
+    let replay = replay.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    while left().await == 1_000 {}
     assert!(Command::new("kill").args(["-INT", &replay.id().to_string()]).status().unwrap().success());
     let output = replay.wait_with_output().unwrap();
     assert_eq!(code(&output), 1);
     let words = super::complaint(&output);
-    let done = 1_000 - dead().await;
+    let done = 1_000 - left().await;
     let rest = words.strip_prefix(&format!("pillarbox: interrupted: replayed {done} of 1,000 messages; add ")).unwrap();
     let after = rest.strip_suffix(" to go on with the rest").unwrap();
-    let (code, text) = place.run(&[&["dead", "replay", "--yes"], &after.split(' ').collect::<Vec<_>>()[..]].concat());
+    let (code, text) = place.run(&[command, &["--yes"], &after.split(' ').collect::<Vec<_>>()[..]].concat());
     assert!(code == 0 && text.ends_with(&format!(": replayed {} messages\n", 1_000 - done)), "{text}");
-    assert_eq!(dead().await, 0);
+    assert_eq!(left().await, 0);
+    assert_eq!(store.overview().await.unwrap().total().pending, 1_000, "each of them once");
+}
+
+/// BUS-10: ctrl-c ends it between two batches, and what is left is told and goes on.
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_interrupted_replay_says_how_to_go_on() {
+    interrupted(fail("x"), Ended::Dead, &["dead", "replay"]).await;
+}
+
+/// BUS-10: so does a replay of what was delivered.
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_interrupted_replay_of_delivered_messages_says_how_to_go_on() {
+    interrupted(Verdict::Ack, Ended::Done, &["replay", "--delivered", "--since", "1h"]).await;
 }
 
 /// BUS-10: a throttle slows down and changes nothing else.

@@ -7,7 +7,7 @@ use pillarbox::{Checkup, StorePlace, Template};
 
 use super::{Part, look_at};
 use crate::exit::Failure;
-use crate::relay::{Config, table, transport};
+use crate::relay::{Config, table};
 use crate::store_args::Address;
 
 /// Looks at all of them, one after the other. What cannot be reached is a finding, and keeps nobody from the others.
@@ -25,7 +25,7 @@ pub(super) async fn parts(config: &Config) -> Result<Vec<Part>, Failure> {
         parts.push(Part { kind: "store", name, findings });
     }
     for (name, section) in &config.transports {
-        let transport = transport(name, section).map_err(Failure::wrong_use)?;
+        let transport = section.transport(name).map_err(Failure::wrong_use)?;
         let findings = transport.diagnose(&checkup(config, name)).await;
         transport.close().await;
         parts.push(Part { kind: "transport", name: name.clone(), findings });

@@ -10,6 +10,8 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row, Table};
 
 use super::rates::{Rate, Rates};
+use crate::blocked;
+use crate::instances::Instances;
 use crate::output::{age, escaped, grouped};
 
 /// What one look brought.
@@ -19,12 +21,6 @@ pub(super) struct Snapshot {
     /// A line for each route that is paused.
     pub(super) paused: Vec<String>,
     pub(super) instances: Option<Instances>,
-}
-
-/// Who serves the queue.
-pub(super) struct Instances {
-    pub(super) live: usize,
-    pub(super) silent: usize,
 }
 
 /// Everything that is shown.
@@ -126,16 +122,7 @@ impl Screen<'_> {
 
     fn blocked(&self) -> Vec<Line<'static>> {
         let keys = self.snapshot.map_or(&[][..], |snapshot| &snapshot.blocked);
-        let line = |key: &BlockedKey| {
-            let error = escaped(key.last_error.as_deref().unwrap_or("-"));
-            let (name, count) = (escaped(&key.key), grouped(key.waiting_count));
-            Line::from(format!(
-                "blocked key {name}: {count} behind row {}, which is {}: {error}",
-                key.head,
-                key.state.as_str()
-            ))
-        };
-        keys.iter().map(line).collect()
+        keys.iter().map(|key| Line::from(blocked::line(key))).collect()
     }
 
     fn help(&self) -> Line<'static> {
@@ -146,10 +133,9 @@ impl Screen<'_> {
 fn leases(snapshot: &Snapshot) -> String {
     let Overview { active_lease_count, expired_lease_count, .. } = snapshot.overview;
     let leases = format!("leases {} running, {} ran out", grouped(active_lease_count), grouped(expired_lease_count));
-    match &snapshot.instances {
+    match snapshot.instances {
         None => leases,
-        Some(Instances { live, silent: 0 }) => format!("{leases}   instances {live} live"),
-        Some(Instances { live, silent }) => format!("{leases}   instances {live} live, {silent} silent"),
+        Some(instances) => format!("{leases}   instances {}", instances.words()),
     }
 }
 
