@@ -35,7 +35,7 @@ pub(crate) struct Scale {
 }
 
 impl Scale {
-    /// As the issue wants it; or small, to see that everything works.
+    /// Enough for figures; or small, to see that everything works.
     pub(crate) fn new(rounds: usize, messages: Option<usize>, seconds: Option<f64>, is_quick: bool) -> Self {
         let messages = messages.and_then(|count| u64::try_from(count).ok());
         let messages = messages.unwrap_or(if is_quick { 20_000 } else { 200_000 }).max(1000);

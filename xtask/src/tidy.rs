@@ -9,6 +9,7 @@ mod links;
 mod markdown;
 mod requirements;
 mod rust;
+mod telemetry;
 mod tree;
 
 use std::fmt;
@@ -29,6 +30,7 @@ pub(crate) fn run() -> Outcome<()> {
         direction::check(&tree, &metadata),
         hygiene::check(&tree),
         links::check(&tree),
+        telemetry::check(&tree),
     ]
     .concat();
     problems.sort();

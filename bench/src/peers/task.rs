@@ -13,7 +13,7 @@ const SECONDS_MAX: f64 = 20.0;
 /// Before a part is measured: connections, plans and compilers are warm then.
 const WARM_UP: u64 = 1000;
 
-/// The part of issue 7 that is wanted.
+/// A part of the contest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Workload {
     /// Messages in business transactions.

@@ -29,11 +29,11 @@ fn behaviour_problems(path: &str, behaviour: &Function<'_>, rows: &[Row]) -> Vec
     for word in &said.malformed {
         problems.push(format!("`{name}` mentions {word}, which does not exist"));
     }
-    for id in said.requirements.iter().filter(|id| rows.iter().all(|row| row.id != **id)) {
+    for id in said.ids.iter().filter(|id| rows.iter().all(|row| row.id != **id)) {
         problems.push(format!("`{name}` mentions {id}, which has no row in {TABLE}"));
     }
     for row in rows.iter().filter(|row| row_names(row, path, behaviour)) {
-        if !said.requirements.contains(&row.id) {
+        if !said.ids.contains(&row.id) {
             let (id, line) = (&row.id, row.line);
             problems.push(format!("`{name}` does not mention {id}, which {TABLE}:{line} says it proves"));
         }
@@ -62,7 +62,8 @@ mod tests {
     #[test]
     fn agreement_is_no_problem() {
         let suite = "/// Once. OBX-001, H7.\npub async fn once<H: Harness>(h: H) {}\nasync fn helper() {}\n";
-        assert_eq!(problems(suite, "| OBX-001 | `claim::once` | w |\n"), Vec::<String>::new());
+        let table = "| OBX-001 | `claim::once` | w |\n| H7 | `claim::once` | w |\n";
+        assert_eq!(problems(suite, table), Vec::<String>::new());
     }
 
     #[test]
@@ -70,13 +71,14 @@ mod tests {
         let suite = "pub async fn bare() {}\n\
                      /// OBX-002 OBX-9 H66\npub async fn once() {}\n";
         assert_eq!(
-            problems(suite, "| OBX-001 | `claim::once` | w |\n"),
+            problems(suite, "| OBX-001 | `claim::once` | w |\n| H7 | `claim::once` | w |\n"),
             [
                 format!("{CLAIM}:1: `bare` has no doc comment with the requirements that it proves"),
                 format!("{CLAIM}:3: `once` mentions OBX-9, which does not exist"),
                 format!("{CLAIM}:3: `once` mentions H66, which does not exist"),
                 format!("{CLAIM}:3: `once` mentions OBX-002, which has no row in {TABLE}"),
                 format!("{CLAIM}:3: `once` does not mention OBX-001, which {TABLE}:1 says it proves"),
+                format!("{CLAIM}:3: `once` does not mention H7, which {TABLE}:2 says it proves"),
             ]
         );
     }

@@ -1,11 +1,17 @@
-//! Every requirement has one row in the table, and the proof that it names exists.
+//! Every requirement and every hazard has one row in the table, and the proof that it names exists.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::tree::Tree;
 use super::{Problem, ids, markdown, rust};
 
 pub(crate) const TABLE: &str = "docs/requirements.md";
+
+/// Where behaviours are: public functions, of which others make tests.
+const SUITES: &str = "crates/pillarbox-testing/src/";
+
+/// The parts of the paths of all tests, by their names.
+type Known = BTreeMap<String, Vec<Vec<String>>>;
 
 pub(crate) struct Row {
     pub(crate) line: usize,
@@ -39,13 +45,16 @@ pub(crate) fn check(tree: &Tree) -> Vec<Problem> {
 
 pub(crate) fn summary(tree: &Tree) -> String {
     let rows = rows(tree.text(TABLE).unwrap_or_default());
-    let count = |is: fn(&Proof) -> bool| rows.iter().filter(|row| is(&row.proof)).count();
+    let (hazards, requirements): (Vec<_>, Vec<_>) = rows.iter().partition(|row| ids::is_hazard(&row.id));
+    let count = |rows: &[&Row], is: fn(&Proof) -> bool| rows.iter().filter(|row| is(&row.proof)).count();
     format!(
-        "requirements: {} proven, {} by type, {} documented, {} open",
-        count(|proof| matches!(proof, Proof::Tests(_))),
-        count(|proof| matches!(proof, Proof::ByType)),
-        count(|proof| matches!(proof, Proof::Document(_))),
-        count(|proof| matches!(proof, Proof::Open)),
+        "requirements: {} proven, {} by type, {} documented, {} open; hazards: {} with tests, {} open",
+        count(&requirements, |proof| matches!(proof, Proof::Tests(_))),
+        count(&requirements, |proof| matches!(proof, Proof::ByType)),
+        count(&requirements, |proof| matches!(proof, Proof::Document(_))),
+        count(&requirements, |proof| matches!(proof, Proof::Open)),
+        count(&hazards, |proof| matches!(proof, Proof::Tests(_))),
+        count(&hazards, |proof| matches!(proof, Proof::Open)),
     )
 }
 
@@ -59,14 +68,10 @@ pub(crate) fn rows(text: &str) -> Vec<Row> {
         .collect()
 }
 
-/// Does the test `outbox::claim::does_it` name this function in this file?
+/// Does the test `claim::does_it` name this function in this file?
 pub(crate) fn names(test: &str, path: &str, function: &rust::Function<'_>) -> bool {
-    let mut segments = test.rsplit("::");
-    if segments.next() != Some(function.name) {
-        return false;
-    }
-    let stem = path.rsplit('/').next().and_then(|file| file.strip_suffix(".rs"));
-    segments.next().is_none_or(|module| stem == Some(module) || function.modules.contains(&module))
+    let (name, modules) = split(test);
+    name == function.name && is_at(&modules, &place_of(path, function))
 }
 
 fn parse_proof(cell: &str) -> Proof {
@@ -107,7 +112,7 @@ fn row_problems(rows: &[Row]) -> Vec<Problem> {
     problems
 }
 
-fn proof_problems(proof: &Proof, tree: &Tree, known: &BTreeSet<(String, String)>) -> Vec<String> {
+fn proof_problems(proof: &Proof, tree: &Tree, known: &Known) -> Vec<String> {
     match proof {
         Proof::Open | Proof::ByType => Vec::new(),
         Proof::Document(path) => {
@@ -123,26 +128,43 @@ fn proof_problems(proof: &Proof, tree: &Tree, known: &BTreeSet<(String, String)>
     }
 }
 
-/// Pairs of module and function; the empty module stands for "anywhere".
-fn known_tests(tree: &Tree) -> BTreeSet<(String, String)> {
-    let mut known = BTreeSet::new();
+/// Functions that the test runner runs, and behaviours of the suites. Helpers prove nothing.
+fn known_tests(tree: &Tree) -> Known {
+    let mut known = Known::new();
     let ours = |path: &str| ["crates/", "examples/", "refusals/", "xtask/"].iter().any(|place| path.starts_with(place));
     for (path, text) in tree.ending(".rs").filter(|(path, _)| ours(path)) {
-        let stem = path.rsplit('/').next().unwrap_or(path).trim_end_matches(".rs");
+        let is_suite = path.starts_with(SUITES);
         for function in rust::functions(text) {
-            for module in function.modules.iter().copied().chain([stem, ""]) {
-                known.insert((module.to_owned(), function.name.to_owned()));
+            if function.is_test || is_suite && function.is_public_async {
+                known.entry(function.name.to_owned()).or_default().push(place_of(path, &function));
             }
         }
     }
     known
 }
 
-fn is_known(test: &str, known: &BTreeSet<(String, String)>) -> bool {
-    let mut segments = test.rsplit("::");
-    let name = segments.next().unwrap_or_default();
-    let module = segments.next().unwrap_or_default();
-    known.contains(&(module.to_owned(), name.to_owned()))
+fn is_known(test: &str, known: &Known) -> bool {
+    let (name, modules) = split(test);
+    known.get(name).is_some_and(|places| places.iter().any(|place| is_at(&modules, place)))
+}
+
+/// The name of a test, and the crate and modules before it.
+fn split(test: &str) -> (&str, Vec<&str>) {
+    let mut modules: Vec<&str> = test.split("::").collect();
+    (modules.pop().unwrap_or_default(), modules)
+}
+
+/// Crate, folders, file and modules of a function. Crates are called by their short names: `pillarbox-core` is `core`.
+fn place_of(path: &str, function: &rust::Function<'_>) -> Vec<String> {
+    let file = path.trim_end_matches(".rs").split('/');
+    let short = |part: &str| part.strip_prefix("pillarbox-").unwrap_or(part).replace('-', "_");
+    file.map(short).chain(function.modules.iter().map(|module| (*module).to_owned())).collect()
+}
+
+/// Whether the modules that a row names occur in the place, in their order; a row may leave some out.
+fn is_at(modules: &[&str], place: &[String]) -> bool {
+    let mut rest = place.iter();
+    modules.iter().all(|module| rest.any(|part| part == module))
 }
 
 #[cfg(test)]
@@ -160,21 +182,31 @@ mod tests {
     }
 
     fn problems(table: &str) -> Vec<String> {
-        let suite = "pub async fn once() {}\nmod deep {\n    fn inner() {}\n}\n";
-        printed(check(&Tree::of(&[(TABLE, table), ("docs/a.md", ""), ("crates/x/src/suite/claim.rs", suite)])))
+        let suite = "pub async fn once() {}\n";
+        let hazards = "#[test]\nfn breaks() {}\nfn helper() {}\nmod deep {\n    #[test]\n    fn inner() {}\n}\n";
+        printed(check(&Tree::of(&[
+            (TABLE, table),
+            ("docs/a.md", ""),
+            ("crates/pillarbox-testing/src/suite/claim.rs", suite),
+            ("crates/pillarbox-sqlite/tests/conformance/hazards.rs", hazards),
+        ])))
     }
 
     #[test]
     fn a_complete_table_has_no_problems() {
         let table = complete_table(&[
-            ("OBX-001", "`outbox::claim::once`, `once`"),
-            ("OBX-002", "`deep::inner`"),
+            ("OBX-001", "`suite::claim::once`, `once`"),
+            ("OBX-002", "`sqlite::hazards::deep::inner`, `deep::inner`"),
             ("OBX-003", "doc: docs/a.md"),
             ("OBX-004", "by type: ids are types"),
+            ("H7", "`sqlite::hazards::breaks`"),
         ]);
         assert_eq!(problems(&table), Vec::<String>::new());
         let tree = Tree::of(&[(TABLE, &table)]);
-        assert_eq!(summary(&tree), "requirements: 2 proven, 1 by type, 1 documented, 283 open");
+        assert_eq!(
+            summary(&tree),
+            "requirements: 2 proven, 1 by type, 1 documented, 283 open; hazards: 1 with tests, 64 open"
+        );
     }
 
     #[test]
@@ -185,6 +217,7 @@ mod tests {
             ("OBX-003", "doc: docs/b.md"),
             ("OBX-004", "surely"),
             ("OBX-005", "by type:"),
+            ("H1", "`postgres::hazards::breaks`, `sqlite::hazards::helper`"),
         ]);
         assert_eq!(
             problems(&table),
@@ -194,6 +227,8 @@ mod tests {
                 "docs/requirements.md:5: no document `docs/b.md`",
                 "docs/requirements.md:6: cannot read the proof `surely`",
                 "docs/requirements.md:7: cannot read the proof `by type:`",
+                "docs/requirements.md:290: no test `postgres::hazards::breaks`",
+                "docs/requirements.md:290: no test `sqlite::hazards::helper`",
             ]
         );
     }
@@ -202,12 +237,14 @@ mod tests {
     fn missing_double_and_unknown_ids_are_found() {
         let table = complete_table(&[])
             .replace("| HOT-25 | open | words |\n", "| HOT-26 | open | words |\n")
-            .replace("| WRK-02 |", "| WRK-01 |");
+            .replace("| WRK-02 |", "| WRK-01 |")
+            .replace("| H65 |", "| H66 |");
         let found = problems(&table).join("\n");
         assert!(found.contains("unknown id HOT-26"), "{found}");
         assert!(found.contains("no row for HOT-25"), "{found}");
         assert!(found.contains("second row for WRK-01"), "{found}");
         assert!(found.contains("no row for WRK-02"), "{found}");
+        assert!(found.contains("unknown id H66") && found.contains("no row for H65"), "{found}");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Functions in Rust sources, as far as the layout of rustfmt shows them.
 
+use std::collections::BTreeSet;
+
 use super::tree::lines;
 
 #[derive(Debug, PartialEq)]
@@ -11,12 +13,15 @@ pub(crate) struct Function<'a> {
     /// Its doc comment, or empty.
     pub(crate) docs: String,
     pub(crate) is_public_async: bool,
+    /// Whether the test runner runs it, by itself or through a macro of its file that lists it.
+    pub(crate) is_test: bool,
 }
 
 /// Indentation stands for nesting: rustfmt has run before.
 pub(crate) fn functions(text: &str) -> Vec<Function<'_>> {
     let mut open: Vec<(usize, &str)> = Vec::new();
-    let mut docs = String::new();
+    let (mut docs, mut is_test) = (String::new(), false);
+    let listed = listed(text);
     let mut found = Vec::new();
     for (number, line) in lines(text) {
         let code = line.trim_start();
@@ -34,9 +39,12 @@ pub(crate) fn functions(text: &str) -> Vec<Function<'_>> {
                 modules: open.iter().map(|(_, module)| *module).collect(),
                 docs: std::mem::take(&mut docs),
                 is_public_async: code.starts_with("pub async fn "),
+                is_test: std::mem::take(&mut is_test) || listed.contains(name),
             });
-        } else if !continues_head(code) {
-            docs.clear();
+        } else if continues_head(code) {
+            is_test |= marks_test(code);
+        } else {
+            (docs, is_test) = (String::new(), false);
             if let Some(module) = module_name(code) {
                 open.push((indent, module));
             }
@@ -68,6 +76,32 @@ fn strip_visibility(code: &str) -> &str {
     }
 }
 
+/// `#[test]`, `#[tokio::test(…)]` and their like.
+fn marks_test(code: &str) -> bool {
+    let path = code.strip_prefix("#[").and_then(|rest| rest.split(['(', ']']).next());
+    path.is_some_and(|path| path.rsplit("::").next() == Some("test"))
+}
+
+/// The names that macro calls such as `on_every_backend! { … }` list: the scenarios that these make tests of. Lines with
+/// anything but names are code.
+fn listed(text: &str) -> BTreeSet<&str> {
+    let mut names = BTreeSet::new();
+    let mut inside = false;
+    for line in text.lines() {
+        let opens =
+            line.split_once("! {").is_some_and(|(path, _)| path.chars().all(|c| is_word_part(c) || " :".contains(c)));
+        if (opens || inside) && !line.contains(['(', '.', '=', ';', '"', '/']) {
+            names.extend(line.split(|c: char| !is_word_part(c)).filter(|word| !word.is_empty()));
+        }
+        inside = (opens || inside) && !line.trim_end().ends_with('}');
+    }
+    names
+}
+
+fn is_word_part(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
 /// Attributes may stand between a doc comment and its function, also over several lines.
 fn continues_head(code: &str) -> bool {
     code.starts_with("#[") || code == ")]"
@@ -88,5 +122,15 @@ mod tests {
         assert!(found[0].docs.contains("OBX-001") && found[0].is_public_async);
         assert_eq!(found[1].modules, ["inner"]);
         assert!(found[2].modules.is_empty() && found[2].docs.is_empty());
+        assert_eq!(found.iter().map(|function| function.is_test).collect::<Vec<_>>(), [false, true, false]);
+    }
+
+    #[test]
+    fn tests_are_told_from_helpers() {
+        let text = "#[tokio::test(flavor = \"multi_thread\")]\nasync fn runs() {}\nasync fn scenario<B>() {}\n\
+                    #[cfg(test)]\nfn helper() {}\nmacro_rules! make {\n    ($name:ident) => {};\n}\n\
+                    make! {\n    scenario\n}\nmake! { @ memory Memory, another }\nfn another() {}\nfn macro_rules() {}\n";
+        let tests = functions(text).into_iter().filter(|function| function.is_test).map(|function| function.name);
+        assert_eq!(tests.collect::<Vec<_>>(), ["runs", "scenario", "another"]);
     }
 }
