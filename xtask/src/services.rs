@@ -63,7 +63,7 @@ fn up(durable: bool) -> Outcome<()> {
     let directory = directory();
     fs::create_dir_all(&directory).context(directory.display())?;
     let _one_at_a_time = home::lock(&directory)?;
-    let brokers = brokers::env_lines(&brokers::ensure()?);
+    let brokers = brokers::env_lines(&brokers::ensure_all()?);
     match State::read(&directory)? {
         Some(state) if state.is_running() && state.durable == durable && state.has(&kinds) => {
             return print_env(&state.records, &brokers);

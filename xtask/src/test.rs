@@ -169,7 +169,7 @@ impl Options {
     /// Makes the programs available that the tests start: brokers, and other languages. What is left out is not needed.
     fn ensure_programs(&self) -> Outcome<Vec<Variable>> {
         if self.db.is_empty() {
-            return Ok([languages::ensure()?, brokers::ensure()?].concat());
+            return Ok([languages::ensure()?, brokers::ensure_all()?].concat());
         }
         println!("!!! NOT TESTED: brokers and other languages, because databases were chosen");
         brokers::ensure_build()?;

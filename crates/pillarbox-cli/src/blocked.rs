@@ -52,9 +52,9 @@ impl Blocked {
 
 /// One key, and what it waits for.
 pub(crate) fn line(key: &BlockedKey) -> String {
-    let error = escaped(key.last_error.as_deref().unwrap_or("-"));
+    let error = key.last_error.as_deref().map(|error| format!(": {}", escaped(error))).unwrap_or_default();
     let (name, count) = (escaped(&key.key), grouped(key.waiting_count));
-    format!("blocked key {name}: {count} behind row {}, which is {}: {error}", key.head, key.state.as_str())
+    format!("blocked key {name}: {count} behind row {}, which is {}{error}", key.head, key.state.as_str())
 }
 
 pub(crate) fn as_json(key: &BlockedKey) -> Value {

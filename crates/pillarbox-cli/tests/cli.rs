@@ -302,26 +302,25 @@ fn a_wrong_address_is_one_clear_line_without_its_password() {
 /// The addresses in it are examples, and those are shown.
 #[test]
 fn every_command_explains_itself() {
-    for arguments in [
-        &[][..],
-        &["demo"],
-        &["migrate"],
-        &["status"],
-        &["list"],
-        &["show"],
-        &["dead", "list"],
-        &["dead", "replay"],
-        &["replay"],
-        &["purge"],
-        &["doctor"],
-        &["bench"],
-        &["top"],
-        &["inbox", "get"],
-    ] {
-        let output = pillarbox(&[arguments, &["--help"]].concat());
+    let mut commands = vec![Vec::new()];
+    let mut seen = 0;
+    while let Some(command) = commands.pop() {
+        let arguments: Vec<&str> = command.iter().map(String::as_str).chain(["--help"]).collect();
+        let output = pillarbox(&arguments);
         assert_eq!(code(&output), 0, "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-        assert!(stdout(&output).contains("Usage: pillarbox"), "{arguments:?}");
+        let help = stdout(&output);
+        assert!(help.contains("Usage: pillarbox"), "{arguments:?}");
+        let below = help.split_once("Commands:\n").map(|(_, list)| list).unwrap_or_default();
+        for line in below.lines().take_while(|line| line.starts_with("  ")) {
+            let Some((name, about)) = line.trim().split_once("  ") else { continue };
+            assert!(!about.trim().is_empty(), "{name} has no explanation");
+            if name != "help" {
+                commands.push(command.iter().cloned().chain([name.to_owned()]).collect());
+            }
+        }
+        seen += 1;
     }
+    assert!(seen > 25, "{seen} commands");
 }
 
 #[test]

@@ -221,6 +221,9 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub trait OpenTransaction<S: ?Sized>: Send {
     /// Inserts the messages through this connection, in one round trip. Never commits, never rolls back.
     ///
+    /// MySQL and MariaDB take a second one for several messages of which some have a due time or expire, and for many of which
+    /// some may be known; MySQL for any several.
+    ///
     /// The messages have been checked against the store's limits. A message whose id is known already, waiting, done
     /// or dead, is not stored again and answers [`Placement::Duplicate`].
     fn enqueue_on<'a>(self, store: &'a S, enqueue: Enqueue<'a>) -> BoxFuture<'a, Result<Vec<Enqueued>, StoreError>>

@@ -205,6 +205,9 @@ settings! {
     hot_capacity: usize,
     /// Claimed messages that wait in memory; 1000 unless set.
     cold_capacity: usize,
+    /// Bytes of payloads that are held in memory, from the claim or the commit until the verdict is written; 64 MiB unless set. Large
+    /// messages are claimed in smaller numbers; what was claimed before it was known how large they are may come on top.
+    held_bytes_max: usize,
     /// Messages in one claim; 200 unless set.
     claim_limit: u32,
     /// How long a message stays ours unless renewed; 30 s unless set. A crash is healed after this time.

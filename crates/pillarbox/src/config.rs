@@ -25,6 +25,8 @@ pub(crate) struct Config {
     pub(crate) worker_count: usize,
     pub(crate) hot_capacity: usize,
     pub(crate) cold_capacity: usize,
+    /// Bytes of the payloads that are held.
+    pub(crate) held_bytes_max: usize,
     pub(crate) claim_limit: u32,
     pub(crate) lease: Duration,
     pub(crate) run_time_max: Duration,
@@ -63,6 +65,7 @@ impl Default for Config {
             worker_count: 4,
             hot_capacity: 1000,
             cold_capacity: 1000,
+            held_bytes_max: 64 * 1024 * 1024,
             claim_limit: 200,
             lease: LEASE_DEFAULT,
             run_time_max: Duration::from_secs(5 * 60),
@@ -92,6 +95,9 @@ pub(crate) const WORKERS_MAX: usize = 10_000;
 /// Messages in a queue of a runtime, or in one batch, at the most.
 pub(crate) const CAPACITY_MAX: usize = 1_000_000;
 
+/// Bytes of payloads in a runtime at the most: a tebibyte.
+pub(crate) const HELD_BYTES_MAX: usize = 1 << 40;
+
 /// The longest of the intervals and run times: a day.
 pub(crate) const INTERVAL_MAX: Duration = LEASE_MAX;
 
@@ -107,6 +113,7 @@ impl Config {
             ("worker_count", self.worker_count, WORKERS_MAX),
             ("hot_capacity", self.hot_capacity, CAPACITY_MAX),
             ("cold_capacity", self.cold_capacity, CAPACITY_MAX),
+            ("held_bytes_max", self.held_bytes_max, HELD_BYTES_MAX),
             ("claim_limit", usize::try_from(self.claim_limit).unwrap_or(usize::MAX), limit_of_claims()),
             ("store_call_count", self.store_call_count, 64),
         ] {
@@ -184,6 +191,7 @@ mod tests {
             worker_count: 0,
             hot_capacity: usize::MAX,
             cold_capacity: 0,
+            held_bytes_max: 0,
             claim_limit: 0,
             lease: Duration::ZERO,
             run_time_max: Duration::ZERO,
@@ -204,6 +212,7 @@ mod tests {
             "worker_count",
             "hot_capacity",
             "cold_capacity",
+            "held_bytes_max",
             "claim_limit",
             "lease",
             "run_time_max",

@@ -9,7 +9,7 @@ use std::time::Duration;
 use pillarbox_core::{OutboxStore, StoreId};
 
 /// A connection goes back to its pool a moment after its call; this often that is waited for.
-const TRIES_MAX: u32 = 10;
+const TRIES_MAX: u32 = 200;
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// The pools of a fleet.

@@ -15,6 +15,7 @@ use pillarbox_core::{AttemptEnd, InboxStore, Invalid, Message, OutboxStore, Owne
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use crate::ballast::PayloadSize;
 use crate::breaker::Pauses;
 use crate::calls::Calls;
 use crate::clock::{Clock, Tick, dice};
@@ -58,6 +59,7 @@ pub(crate) struct Engine {
     /// Cuts running handlers short.
     pub(crate) abort: CancellationToken,
     schedule: Mutex<Schedule>,
+    payload_size: Mutex<PayloadSize>,
     loops: Notify,
     is_closing: AtomicBool,
 }
@@ -95,6 +97,7 @@ impl Engine {
             changed: Notify::new(),
             abort: CancellationToken::new(),
             schedule: Mutex::new(Schedule::new(timing)),
+            payload_size: Mutex::default(),
             loops: Notify::new(),
             is_closing: AtomicBool::new(false),
             store: Arc::clone(&hub.store),
@@ -115,6 +118,20 @@ impl Engine {
     /// The schedule; held for as long as it takes to look at it.
     pub(crate) fn schedule(&self) -> MutexGuard<'_, Schedule> {
         self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes of payloads that may be taken in besides those that are held.
+    pub(crate) fn free_bytes(&self) -> usize {
+        self.plan.config.held_bytes_max.saturating_sub(self.flights.bytes())
+    }
+
+    /// Messages that a claim can take in, by the bytes that are free; 0 while there are none.
+    pub(crate) fn affordable(&self, limit: usize) -> usize {
+        self.payload_size().affordable(self.free_bytes(), self.plan.config.store_call_count, limit)
+    }
+
+    fn payload_size(&self) -> MutexGuard<'_, PayloadSize> {
+        self.payload_size.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lets one loop look at the schedule again.
@@ -169,6 +186,9 @@ impl Engine {
     pub(crate) fn take_in(&self, claimed: Vec<Claimed>, leased_at: Tick, reserved: usize) {
         self.counters.claimed(claimed.len());
         self.telemetry().claimed(claimed.len());
+        let bytes =
+            claimed.iter().filter_map(|claimed| claimed.message.as_ref().ok()).map(|message| message.payload().len());
+        self.payload_size().saw(claimed.len(), bytes.sum());
         let (mut aside, mut cut) = (Batch::default(), Cut::default());
         let mut flights = Vec::with_capacity(claimed.len());
         for claimed in claimed {
@@ -223,7 +243,11 @@ impl Engine {
     /// Takes note of a message that is done by its own transaction.
     pub(crate) fn committed(&self, flight: &Arc<Flight>) {
         flight.ended();
+        let was_full = self.free_bytes() == 0;
         self.flights.remove([flight]);
+        if was_full {
+            self.wake_loop();
+        }
         self.counters.settled(&Verdict::Ack);
         if self.follow(flight, &Verdict::Ack) {
             self.nudge();

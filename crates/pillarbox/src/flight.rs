@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -136,6 +136,10 @@ impl Flight {
         !self.is_given_up.swap(true, Ordering::Relaxed)
     }
 
+    fn bytes(&self) -> usize {
+        self.cx.message().payload().len()
+    }
+
     fn is_due(&self, now: Tick, lease: Duration) -> bool {
         !self.is_lost() && should_renew(lease, now.since(self.leased_at()))
     }
@@ -155,19 +159,23 @@ impl fmt::Debug for Flight {
 #[derive(Debug, Default)]
 pub(crate) struct Flights {
     by_message: Mutex<HashMap<MessageId, Arc<Flight>>>,
+    /// Of their payloads; changed under the lock.
+    bytes: AtomicUsize,
 }
 
 impl Flights {
     /// Takes flights in. Those whose message is waiting or running here already come back: it must not run twice at once.
     pub(crate) fn admit(&self, flights: &mut Vec<Arc<Flight>>) -> Vec<Arc<Flight>> {
         let mut by_message = self.lock();
-        let mut doubled = Vec::new();
+        let (mut doubled, mut bytes) = (Vec::new(), self.bytes());
         flights.retain(|flight| match by_message.entry(flight.cx.message_id()) {
             Entry::Vacant(free) => {
+                bytes += flight.bytes();
                 free.insert(Arc::clone(flight));
                 true
             }
             Entry::Occupied(mut taken) if taken.get().phase() == Phase::Ended => {
+                bytes = (bytes + flight.bytes()).saturating_sub(taken.get().bytes());
                 taken.insert(Arc::clone(flight));
                 true
             }
@@ -176,19 +184,28 @@ impl Flights {
                 false
             }
         });
+        self.bytes.store(bytes, Ordering::Relaxed);
         doubled
     }
 
     /// Forgets flights whose verdict is written. Another claim of the same message stays.
     pub(crate) fn remove<'a>(&self, flights: impl IntoIterator<Item = &'a Arc<Flight>>) {
         let mut by_message = self.lock();
+        let mut bytes = self.bytes();
         for flight in flights {
             if let Entry::Occupied(taken) = by_message.entry(flight.cx.message_id())
                 && Arc::ptr_eq(taken.get(), flight)
             {
+                bytes = bytes.saturating_sub(flight.bytes());
                 taken.remove();
             }
         }
+        self.bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// The bytes of all payloads that are held.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
     }
 
     /// Those whose lease should be renewed.

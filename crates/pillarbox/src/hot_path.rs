@@ -10,6 +10,7 @@ use pillarbox_core::outbox::Verdict;
 use pillarbox_core::store::{Enqueued, Placement, Settlement};
 use pillarbox_core::{InboxStore, Message, MessageId, OutboxStore, StoreError, Transactional, WithInbox};
 
+use crate::ballast::fitting;
 use crate::clock::Tick;
 use crate::context::{Context, Delivery};
 use crate::dispatcher::Engine;
@@ -159,7 +160,11 @@ impl Handover {
             messages.iter().map(|message| engine.and_then(|engine| engine.hot_route(message))).collect();
         let asked = routes.iter().flatten().count();
         let granted = match engine {
-            Some(engine) if asked > 0 => engine.queue.reserve(Path::Hot, asked),
+            Some(engine) if asked > 0 => {
+                let hot = messages.iter().zip(&routes).filter(|(_, route)| route.is_some());
+                let sizes = hot.map(|(message, _)| message.payload().len());
+                engine.queue.reserve(Path::Hot, fitting(engine.free_bytes(), sizes))
+            }
             _ => 0,
         };
         self.reserved += granted;

@@ -75,6 +75,7 @@
 //! What a new backend needs beyond this is in `pillarbox-core`, and the suite that proves it in `pillarbox-testing`.
 
 mod attempt;
+mod ballast;
 pub mod batch;
 mod breaker;
 mod bridge;

@@ -78,10 +78,13 @@ impl Engine {
         self.schedule().step(self.clock.now(), situation)
     }
 
-    /// Places in the cold queue for the next claim; few are not worth a call.
+    /// Places in the cold queue for the next claim; few are not worth a call, and none are to be had while too many bytes are held.
     fn reserve(&self, least: usize) -> usize {
         let limit = usize::try_from(self.plan.config.claim_limit).unwrap_or(usize::MAX);
-        self.queue.reserve_cold(least, self.pauses.claim_limit(limit, self.clock.now()))
+        match self.affordable(self.pauses.claim_limit(limit, self.clock.now())) {
+            0 => 0,
+            most => self.queue.reserve_cold(least, most),
+        }
     }
 
     async fn claim_or_settle(&self, turn: &mut Turn) {

@@ -16,7 +16,7 @@ use crate::context::Context;
 use crate::failure::{Failure, HandlerResult};
 use crate::route::{HandledRoute, Route};
 use crate::telemetry::TARGET;
-use destinations::Destinations;
+use destinations::{Destinations, host};
 
 /// Messages that are handed to a transport at once, unless set.
 pub const DELIVERY_BATCH_DEFAULT: usize = 500;
@@ -65,7 +65,9 @@ impl Route {
     /// message an attempt; one that never will makes it dead at once, with the broker's reason, and so does a field that the
     /// destination needs and the message lacks. A destination that is gone for good is asked no more by this runtime: its
     /// messages are dead too. One that is replayed asks again, and opens the destination to all when it is taken. While a
-    /// destination asks for time, its messages wait and spend no attempt; others of the route go on.
+    /// destination asks for time, its messages wait and spend no attempt; others of the route go on. So do they where the
+    /// address has a field in its host, and one of the hosts is away: that one is looked for after a second, then ever less
+    /// often, every half a minute at least.
     pub fn deliver(self, to: To) -> HandledRoute {
         let batch_max = to.batch_max;
         let (way, problems) = match Way::new(to) {
@@ -93,6 +95,7 @@ pub(crate) struct Way {
     transport: Arc<dyn Transport>,
     template: Template,
     escape: Escape,
+    has_many_hosts: bool,
     clock: Clock,
     known: Mutex<Destinations>,
 }
@@ -100,7 +103,9 @@ pub(crate) struct Way {
 impl Way {
     pub(crate) fn new(to: To) -> Result<Self, Invalid> {
         let To { transport, destination, escape, batch_max: _ } = to;
-        Ok(Self { transport, template: destination?, escape, clock: Clock::start(), known: Mutex::default() })
+        let template = destination?;
+        let has_many_hosts = has_many_hosts(&template);
+        Ok(Self { transport, template, escape, has_many_hosts, clock: Clock::start(), known: Mutex::default() })
     }
 
     /// One message, now.
@@ -136,7 +141,7 @@ impl Way {
         for ((place, parcel), result) in places.into_iter().zip(&parcels).zip(results) {
             let result = result.unwrap_or_else(unanswered);
             self.note(&result, parcel);
-            outcome.set(place, self.answer(result));
+            outcome.set(place, self.answer(result, &parcel.destination));
         }
         outcome
     }
@@ -172,7 +177,20 @@ impl Way {
     /// Remembers what an answer says about all messages of a destination, and tells it once.
     fn learn(&self, result: &DeliveryResult, name: &str) {
         let (kind, destination, now) = (self.transport.kind(), Shown(name), self.clock.now());
+        // Other answers may be the transport's own.
+        if matches!(result, Ok(_) | Err(Undelivered::Gone { .. })) && self.known().answered(name) {
+            tracing::info!(
+                target: TARGET, transport = kind, destination = host(name),
+                "a host that was away is back: its messages are delivered again"
+            );
+        }
         match result {
+            Err(Undelivered::Unavailable { reason }) if self.has_many_hosts && self.known().missed(name, now).1 => {
+                tracing::warn!(
+                    target: TARGET, transport = kind, destination = host(name), reason,
+                    "a host is away: its messages wait, and spend no attempt; those for other hosts go on"
+                );
+            }
             Ok(_) if self.known().took(name) => tracing::info!(
                 target: TARGET, transport = kind, %destination,
                 "a destination that was gone is back: its messages are delivered again"
@@ -189,10 +207,13 @@ impl Way {
         }
     }
 
-    fn answer(&self, result: DeliveryResult) -> HandlerResult {
+    fn answer(&self, result: DeliveryResult, destination: &str) -> HandlerResult {
         let kind = self.transport.kind();
         let Err(error) = result else { return Ok(()) };
         Err(match &error {
+            Undelivered::Unavailable { .. } if self.has_many_hosts => {
+                Failure::again_in(self.known().missed(destination, self.clock.now()).0)
+            }
             Undelivered::Unavailable { .. } => Failure::unavailable(format_args!("{kind}: {error}")),
             Undelivered::Later { delay, .. } => Failure::again_in(*delay),
             Undelivered::Rejected { .. } | Undelivered::TooLarge { .. } | Undelivered::Gone { .. } => {
@@ -205,6 +226,12 @@ impl Way {
     fn known(&self) -> MutexGuard<'_, Destinations> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether the messages of a route go to several hosts, of which one can be away while the others are there.
+fn has_many_hosts(template: &Template) -> bool {
+    let host = template.head().split_once("://").map(|(_, host)| host);
+    template.constant().is_none() && host.is_some_and(|host| !host.contains(['/', '?', '#']))
 }
 
 /// A transport that forgot an answer has not delivered.

@@ -235,7 +235,7 @@ impl Status {
 }
 
 fn topics(overview: &Overview) -> String {
-    let mut rows = vec![["topic", "pending", "processing", "done", "dead"].map(str::to_owned)];
+    let mut rows = vec![["topic", "pending", "in flight", "done", "dead"].map(str::to_owned)];
     for topic in &overview.topics {
         let Counts { pending, processing, done, dead } = topic.counts;
         let [pending, processing, done, dead] = [pending, processing, done, dead].map(grouped);

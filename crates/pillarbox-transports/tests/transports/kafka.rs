@@ -1,6 +1,8 @@
 //! Kafka on the broker that librdkafka brings along, in this process: it speaks the protocol over the loopback, keeps its log while
 //! it is "down", and can be told to answer with errors. It is no Apache Kafka, and has no limit of its own for sizes.
 
+mod process;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -27,20 +29,12 @@ const PATIENCE: Duration = Duration::from_secs(20);
 type Cluster = MockCluster<'static, DefaultProducerContext>;
 type Order = Box<dyn FnOnce(&Cluster) + Send>;
 
-/// A cluster of one broker, in a thread of its own, which it may not leave.
-struct Broker {
+/// Where a broker is, as clients see it.
+struct Place {
     servers: String,
-    orders: mpsc::Sender<Order>,
 }
 
-impl Broker {
-    async fn ask<T: Send + 'static>(&self, order: impl FnOnce(&Cluster) -> T + Send + 'static) -> T {
-        let (tell, told) = oneshot::channel();
-        let order = move |cluster: &Cluster| drop(tell.send(order(cluster)));
-        self.orders.send(Box::new(order)).expect("the cluster runs");
-        told.await.expect("the cluster answers")
-    }
-
+impl Place {
     fn kafka(&self) -> Kafka {
         Kafka::with(&self.url(), options()).expect("the settings are right")
     }
@@ -53,6 +47,44 @@ impl Broker {
         let mut config = ClientConfig::new();
         config.set("bootstrap.servers", &self.servers).set("group.id", GROUP).set("enable.auto.commit", "false");
         config.create().expect("a consumer can be made")
+    }
+
+    async fn arrived(&self, destination: &str, count: usize) -> Vec<Arrived> {
+        let (reader, topic) = (self.reader(), destination.to_owned());
+        spawn_blocking(move || read_all(&reader, &topic, count)).await.expect("reading does not panic")
+    }
+
+    fn subscribe(&self, destination: &str) -> KafkaSubscription {
+        let mut read = KafkaSubscriptionOptions::new(destination, GROUP);
+        read.ahead = AHEAD;
+        // After the last member has left, the broker in this process waits for so long until it lets in another; less than its
+        // delay of three seconds for the first one would end that one before it is in.
+        read.connection = options().set("session.timeout.ms", "6000").set("heartbeat.interval.ms", "500");
+        KafkaSubscription::new(SOURCE, &self.url(), read).expect("the settings are right")
+    }
+
+    async fn left(&self, destination: &str) -> usize {
+        let (reader, topic) = (self.reader(), destination.to_owned());
+        spawn_blocking(move || left(&reader, &topic)).await.expect("asking does not panic")
+    }
+}
+
+/// A cluster of one broker, in a thread of its own, which it may not leave.
+struct Broker {
+    place: Place,
+    orders: mpsc::Sender<Order>,
+}
+
+impl Broker {
+    async fn ask<T: Send + 'static>(&self, order: impl FnOnce(&Cluster) -> T + Send + 'static) -> T {
+        let (tell, told) = oneshot::channel();
+        let order = move |cluster: &Cluster| drop(tell.send(order(cluster)));
+        self.orders.send(Box::new(order)).expect("the cluster runs");
+        told.await.expect("the cluster answers")
+    }
+
+    fn kafka(&self) -> Kafka {
+        self.place.kafka()
     }
 
     async fn fail_produce(&self, errors: &'static [RDKafkaRespErr]) {
@@ -80,7 +112,7 @@ impl Station for Broker {
                 order(&cluster);
             }
         });
-        Self { servers: told.await.expect("the cluster has an address"), orders }
+        Self { place: Place { servers: told.await.expect("the cluster has an address") }, orders }
     }
 
     fn transport(&self) -> Arc<dyn Transport> {
@@ -99,8 +131,7 @@ impl Station for Broker {
     }
 
     async fn arrived(&self, destination: &str, count: usize) -> Vec<Arrived> {
-        let (reader, topic) = (self.reader(), destination.to_owned());
-        spawn_blocking(move || read_all(&reader, &topic, count)).await.expect("reading does not panic")
+        self.place.arrived(destination, count).await
     }
 
     async fn kill(&mut self) {
@@ -116,17 +147,11 @@ impl Source for Broker {
     type Subscription = KafkaSubscription;
 
     fn subscribe(&self, destination: &str) -> KafkaSubscription {
-        let mut read = KafkaSubscriptionOptions::new(destination, GROUP);
-        read.ahead = AHEAD;
-        // After the last member has left, this broker waits for so long until it lets in another; less than its delay of
-        // three seconds for the first one would end that one before it is in.
-        read.connection = options().set("session.timeout.ms", "6000").set("heartbeat.interval.ms", "500");
-        KafkaSubscription::new(SOURCE, &self.url(), read).expect("the settings are right")
+        self.place.subscribe(destination)
     }
 
     async fn left(&self, destination: &str) -> usize {
-        let (reader, topic) = (self.reader(), destination.to_owned());
-        spawn_blocking(move || left(&reader, &topic)).await.expect("asking does not panic")
+        self.place.left(destination).await
     }
 }
 
@@ -264,7 +289,7 @@ async fn a_record_of_a_stranger_is_named_by_its_place() {
     let station = Broker::open().await;
     let destination = station.place("stranger").await;
     let producer: rdkafka::producer::FutureProducer =
-        ClientConfig::new().set("bootstrap.servers", &station.servers).create().unwrap();
+        ClientConfig::new().set("bootstrap.servers", &station.place.servers).create().unwrap();
     let record = rdkafka::producer::FutureRecord::<str, str>::to(&destination).key("k").payload("body").partition(2);
     producer.send(record, PATIENCE).await.unwrap();
     let mut subscription = station.subscribe(&destination);

@@ -235,12 +235,13 @@ impl FleetBuilder {
         let ManyStores { discovery, given, selection, connections_max, call_time_max, mut settings, .. } = self.on;
         settings.opens_max = connections_max.div_ceil(2);
         let (asks, asked) = mpsc::channel(1);
+        let crew = Arc::new(Crew::new(handlers.config.worker_count));
         let fleet = Fleet {
             inner: Arc::new(Inner {
                 shared: Arc::new(Shared {
                     handlers,
                     turns: Turns::new(selection, connections_max, call_time_max),
-                    crew: Arc::new(Crew::default()),
+                    crew,
                     renewer,
                     handle: handle.clone(),
                     members: Default::default(),

@@ -1,4 +1,5 @@
-//! What a route remembers of its destinations: which are gone, and which asked to be left alone. Pure: time comes as an argument.
+//! What a route remembers of its destinations: which are gone, which asked to be left alone, and whose hosts are away. Pure:
+//! time comes as an argument.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -11,11 +12,23 @@ const REMEMBERED_MAX: usize = 10_000;
 /// The longest time that a destination is left alone before somebody looks again, whatever it asked for.
 const REST_MAX: Duration = Duration::from_secs(3_600);
 
+/// How long a host that is away is left alone: at first, and at the most.
+const AWAY_FIRST: Duration = Duration::from_secs(1);
+const AWAY_MAX: Duration = Duration::from_secs(30);
+
 /// The destinations of one route that are not to be asked now.
 #[derive(Debug, Default)]
 pub(super) struct Destinations {
     gone: HashSet<String>,
     rests: HashMap<String, Tick>,
+    away: HashMap<String, Away>,
+}
+
+/// A host that could not be reached.
+#[derive(Clone, Copy, Debug)]
+struct Away {
+    until: Tick,
+    rest: Duration,
 }
 
 impl Destinations {
@@ -31,6 +44,29 @@ impl Destinations {
     /// It took a message; whether it had been gone.
     pub(super) fn took(&mut self, destination: &str) -> bool {
         !self.gone.is_empty() && self.gone.remove(destination)
+    }
+
+    /// Its host could not be reached: how long it is left alone, and whether that is news. Twice as long each time, up to a bound.
+    pub(super) fn missed(&mut self, destination: &str, now: Tick) -> (Duration, bool) {
+        let host = host(destination);
+        if let Some(away) = self.away.get_mut(host) {
+            // Messages that were on their way together find out together.
+            if away.until <= now {
+                away.rest = (away.rest * 2).min(AWAY_MAX);
+                away.until = now.after(away.rest);
+            }
+            return (away.until.since(now), false);
+        }
+        let is_room = self.away.len() < REMEMBERED_MAX;
+        if is_room {
+            self.away.insert(host.to_owned(), Away { until: now.after(AWAY_FIRST), rest: AWAY_FIRST });
+        }
+        (AWAY_FIRST, is_room)
+    }
+
+    /// Its host is there; whether it had been away.
+    pub(super) fn answered(&mut self, destination: &str) -> bool {
+        !self.away.is_empty() && self.away.remove(host(destination)).is_some()
     }
 
     /// It asked to be left alone for so long; whether that is the beginning of a rest.
@@ -56,13 +92,22 @@ impl Destinations {
 
     /// How much longer it is to be left alone; none when it may be asked.
     pub(super) fn rest_left(&mut self, destination: &str, now: Tick) -> Option<Duration> {
-        let until = *self.rests.get(destination)?;
-        if until <= now {
+        // An absence is remembered beyond its rest: the next one is longer.
+        let away = self.away.get(host(destination)).map(|away| away.until).filter(|until| *until > now);
+        let rest = self.rests.get(destination).copied();
+        if rest.is_some_and(|until| until <= now) {
             self.rests.remove(destination);
-            return None;
         }
+        let until = rest.filter(|until| *until > now).max(away)?;
         Some(until.since(now))
     }
+}
+
+/// The part of an address that names who is asked: everything before the path.
+pub(super) fn host(destination: &str) -> &str {
+    let start = destination.find("://").map_or(0, |at| at + 3);
+    let end = destination[start..].find(['/', '?', '#']).map_or(destination.len(), |at| start + at);
+    &destination[..end]
 }
 
 #[cfg(test)]
@@ -98,6 +143,36 @@ mod tests {
         assert_eq!(known.rest_left("a", at(30)), Some(REST_MAX));
     }
 
+    /// All paths of a host rest together, twice as long each time, until it answers.
+    #[test]
+    fn a_host_that_is_away_is_looked_for_ever_less_often() {
+        let mut known = Destinations::default();
+        assert_eq!(known.missed("https://a/1?x", at(0)), (SECOND, true));
+        assert_eq!(known.missed("https://a/2", at(0)), (SECOND, false), "they were on their way together");
+        assert_eq!(
+            (known.rest_left("https://a/3", at(0)), known.rest_left("https://b/1", at(0))),
+            (Some(SECOND), None)
+        );
+        assert_eq!(known.rest_left("https://a/3", at(1)), None, "somebody may look");
+        let mut now = 1;
+        let rests = [2, 4, 8, 16, 30, 30].map(|rest| {
+            let missed = known.missed("https://a/1", at(now));
+            now += rest;
+            missed
+        });
+        assert_eq!(rests, [2, 4, 8, 16, 30, 30].map(|rest| (SECOND * rest, false)));
+        assert_eq!([known.answered("https://a"), known.answered("https://a/1")], [true, false]);
+        assert_eq!(known.missed("https://a/1", at(now)), (SECOND, true));
+        assert!(known.asked("https://a/1", SECOND * 10, at(now)));
+        assert_eq!(known.rest_left("https://a/1", at(now)), Some(SECOND * 10), "the longer of both counts");
+    }
+
+    #[test]
+    fn the_host_of_an_address_ends_before_its_path() {
+        let hosts = ["https://a:1/b/c", "https://a:1?b", "https://a:1#b", "https://a:1", "subject.name"].map(host);
+        assert_eq!(hosts, ["https://a:1", "https://a:1", "https://a:1", "https://a:1", "subject.name"]);
+    }
+
     #[test]
     fn only_so_many_destinations_are_remembered() {
         let mut known = Destinations::default();
@@ -105,7 +180,11 @@ mod tests {
         for number in 0..REMEMBERED_MAX {
             assert!(known.went(&name(number)) && known.asked(&name(number), SECOND, at(0)));
         }
+        for number in 0..REMEMBERED_MAX {
+            assert!(known.missed(&name(number), at(0)).1);
+        }
         assert!(!known.went("more") && !known.asked("more", SECOND, at(0)));
+        assert_eq!(known.missed("more", at(0)), (SECOND, false));
         assert_eq!((known.is_gone("more"), known.rest_left("more", at(0))), (false, None));
         assert!(known.asked("more", SECOND, at(1)), "those that are over make room");
         assert_eq!(known.rests.len(), 1);

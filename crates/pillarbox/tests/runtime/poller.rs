@@ -53,6 +53,31 @@ async fn a_poll_can_be_made_by_hand() {
     assert_eq!(runtime.stats().done_count, 9);
 }
 
+/// HOT-07, H38: large payloads are claimed by their bytes, and those of a commit that do not fit are left to the poller.
+#[tokio::test]
+async fn no_more_bytes_are_held_than_there_is_room_for() {
+    let outbox = memory();
+    let (stage, mut director) = stage();
+    let builder = quiet(&outbox).claim_limit(2).worker_count(1).held_bytes_max(10_000);
+    let runtime = on_stage(builder, "work", &stage).start().await.unwrap();
+    runtime.idle().await;
+    let large = || Message::new("work", vec![b'x'; 4000]);
+    let batch: Vec<_> = std::iter::repeat_with(large).take(9).collect();
+    outbox.store().enqueue(Enqueue::pending(&batch)).await.unwrap();
+    let mut claimed = Vec::new();
+    for _ in 0..4 {
+        claimed.push(runtime.poll_once().await.unwrap());
+    }
+    assert_eq!(claimed, [1, 1, 1, 0]);
+    outbox.enqueue_now(large()).await.unwrap();
+    director.began().await;
+    let stats = runtime.stats();
+    assert_eq!((stats.claimed_count, stats.hot_dropped_count), (3, 1));
+    director.go(10);
+    runtime.idle().await;
+    assert_eq!(runtime.stats().done_count, 10, "room is used again");
+}
+
 /// HOT-07, HOT-10, H38: no claim without room, and room is used again.
 #[tokio::test]
 async fn a_backlog_larger_than_the_queue_is_drained_within_its_bounds() {

@@ -162,6 +162,48 @@ async fn a_destination_that_asks_for_time_is_left_alone() {
     assert_eq!(outbox.store().overview().await.unwrap().total().done, 111);
 }
 
+/// H43: where the host of an address is a field, one host that is away stops no other: its messages wait without spending an
+/// attempt, it is looked for with one request at a time, ever less often, and everything flows again by itself.
+#[tokio::test(start_paused = true)]
+async fn a_host_that_is_away_does_not_stop_the_others() {
+    const SECOND: Duration = Duration::from_secs(1);
+    let (outbox, recorder, asked) = (memory(), Recorder::new(), Arc::new(AtomicUsize::new(0)));
+    let count = Arc::clone(&asked);
+    recorder.answer(move |parcel| {
+        if parcel.destination.starts_with("https://away.example/") {
+            count.fetch_add(1, Ordering::Relaxed);
+            return Err(Undelivered::unavailable("connection refused"));
+        }
+        Ok(Delivery::Taken)
+    });
+    let route = Route::topic("*").deliver(to(&recorder, "https://{topic}.example/hook?token=canary").batch_max(1));
+    let runtime = quiet(&outbox).route(route).inline().unwrap();
+    let witness = Witness::default();
+    let watch = witness.watch();
+    outbox.store().enqueue(Enqueue::pending(&messages("away", 20))).await.unwrap();
+    outbox.store().enqueue(Enqueue::pending(&messages("there", 10))).await.unwrap();
+    let drained = runtime.drain().await.unwrap();
+    assert_eq!((drained.done, drained.released, asked.load(Ordering::Relaxed)), (10, 20, 1));
+    // It rests for 1, 2 and 4 seconds.
+    for seconds in 1..=6 {
+        tokio::time::advance(SECOND).await;
+        outbox.store().database().advance(SECOND);
+        runtime.drain().await.unwrap();
+        let looked = [1, 2, 2, 3, 3, 3, 3][seconds];
+        assert_eq!(asked.load(Ordering::Relaxed), looked, "after {seconds} s");
+    }
+    recorder.answer(|_| Ok(Delivery::Taken));
+    tokio::time::advance(SECOND * 30).await;
+    outbox.store().database().advance(SECOND * 30);
+    let drained = runtime.drain().await.unwrap();
+    drop(watch);
+    assert_eq!((drained.done, drained.retried, drained.dead, drained.released), (20, 0, 0, 0));
+    let lines = witness.lines();
+    let told = |start: &str| lines.iter().filter(|line| line.starts_with(start) && line.contains("host")).count();
+    assert_eq!((told("WARN"), told("INFO")), (1, 1), "{lines:#?}");
+    assert!(!lines.iter().any(|line| line.contains("canary")), "{lines:#?}");
+}
+
 /// BUS-02: a field that the destination needs and the message lacks is no reason to try again.
 #[tokio::test]
 async fn a_message_without_a_destination_is_dead() {
