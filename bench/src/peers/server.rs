@@ -42,7 +42,9 @@ impl Server {
         let database = database(name);
         self.run(format!("DROP DATABASE IF EXISTS {database} WITH (FORCE)")).await;
         self.run(format!("CREATE DATABASE {database}")).await;
-        self.connect.clone().database(&database).to_url_lossy().to_string()
+        // With nothing in it that only one language's driver understands.
+        let (user, host) = (self.connect.get_username(), self.connect.get_host());
+        format!("postgres://{user}@{host}:{}/{database}?sslmode=disable", self.connect.get_port())
     }
 
     pub(crate) async fn drop_database(&self, name: &str) {

@@ -1,7 +1,8 @@
 -- The statements of the hot path, as functions, and the same for every language that can call one.
 -- A function has settings of its own: a plan that was made while a table was empty must not scan it for ever after. With
 -- these settings the only plan is the one by index and row address, whatever the statistics say, and it is made once per
--- session, behind a pooler too.
+-- session, behind a pooler too. Nor is it compiled: the server takes a tenth of a large table for what a claim reads, and would
+-- compile at each call, which takes longer than the claim.
 -- The library calls each with the table it means ('pillarbox.outbox'); where a pooler has swapped prepared statements, that
 -- is another one, the first argument arrives as NULL, and nothing is done.
 
@@ -19,6 +20,7 @@ RETURNS TABLE (work_id bigint, stored_id uuid, is_leased boolean) LANGUAGE plpgs
     SET enable_hashjoin = off
     SET enable_mergejoin = off
     SET plan_cache_mode = force_generic_plan
+    SET jit = off
 AS $$
 DECLARE
     moment timestamptz := clock_timestamp();
@@ -143,6 +145,7 @@ RETURNS TABLE (work_id bigint, stored_id uuid, is_leased boolean) LANGUAGE plpgs
     SET enable_hashjoin = off
     SET enable_mergejoin = off
     SET plan_cache_mode = force_generic_plan
+    SET jit = off
 AS $$
 BEGIN
     IF $1 IS NULL THEN
@@ -292,6 +295,7 @@ RETURNS SETOF pillarbox.outbox LANGUAGE plpgsql
     SET enable_hashjoin = off
     SET enable_mergejoin = off
     SET plan_cache_mode = force_generic_plan
+    SET jit = off
 AS $$
 DECLARE
     moment timestamptz := clock_timestamp();
@@ -444,6 +448,7 @@ RETURNS SETOF pillarbox.outbox LANGUAGE plpgsql
     SET enable_hashjoin = off
     SET enable_mergejoin = off
     SET plan_cache_mode = force_generic_plan
+    SET jit = off
 AS $$
 DECLARE
     moment timestamptz := clock_timestamp();
@@ -543,6 +548,7 @@ RETURNS bigint[] LANGUAGE plpgsql
     SET enable_hashjoin = off
     SET enable_mergejoin = off
     SET plan_cache_mode = force_generic_plan
+    SET jit = off
 AS $$
 DECLARE
     moment timestamptz := clock_timestamp();

@@ -68,6 +68,11 @@ impl Calls {
         self.lock().under_way.retain(|call| call.number != number);
     }
 
+    /// Whether one that claims is under way.
+    pub(crate) fn is_claiming(&self) -> bool {
+        self.lock().under_way.iter().any(|call| call.claims)
+    }
+
     /// How many are under way.
     pub(crate) fn count(&self) -> usize {
         self.lock().under_way.len()

@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::ballast::PayloadSize;
+use crate::breadth::Breadth;
 use crate::breaker::Pauses;
 use crate::calls::Calls;
 use crate::clock::{Clock, Tick, dice};
@@ -60,6 +61,7 @@ pub(crate) struct Engine {
     pub(crate) abort: CancellationToken,
     schedule: Mutex<Schedule>,
     payload_size: Mutex<PayloadSize>,
+    breadth: Mutex<Breadth>,
     loops: Notify,
     is_closing: AtomicBool,
 }
@@ -98,6 +100,7 @@ impl Engine {
             abort: CancellationToken::new(),
             schedule: Mutex::new(Schedule::new(timing)),
             payload_size: Mutex::default(),
+            breadth: Mutex::default(),
             loops: Notify::new(),
             is_closing: AtomicBool::new(false),
             store: Arc::clone(&hub.store),
@@ -128,6 +131,11 @@ impl Engine {
     /// Messages that a claim can take in, by the bytes that are free; 0 while there are none.
     pub(crate) fn affordable(&self, limit: usize) -> usize {
         self.payload_size().affordable(self.free_bytes(), self.plan.config.store_call_count, limit)
+    }
+
+    /// What was claimed last.
+    pub(crate) fn breadth(&self) -> MutexGuard<'_, Breadth> {
+        self.breadth.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn payload_size(&self) -> MutexGuard<'_, PayloadSize> {
@@ -235,9 +243,19 @@ impl Engine {
     pub(crate) fn settle(&self, flight: &Arc<Flight>, verdict: Verdict) {
         flight.ended();
         let ends_run = self.follow(flight, &verdict);
-        if self.verdicts.push(flight.held, verdict, Some(Arc::clone(flight)), ends_run) {
+        if self.verdicts.push(flight.held, verdict, Some(Arc::clone(flight)), ends_run) || self.frees_claims(flight) {
             self.wake_loop();
         }
+    }
+
+    /// Whether claims have waited for this message, the last one with a key.
+    fn frees_claims(&self, flight: &Flight) -> bool {
+        self.lane_of(flight.cx.message()).is_some() && self.breadth().is_narrow() && !self.holds_keys()
+    }
+
+    /// Whether messages with keys are being handled, or wait for it.
+    pub(crate) fn holds_keys(&self) -> bool {
+        self.flights.any_under_way(|flight| self.lane_of(flight.cx.message()).is_some())
     }
 
     /// Takes note of a message that is done by its own transaction.
@@ -245,7 +263,7 @@ impl Engine {
         flight.ended();
         let was_full = self.free_bytes() == 0;
         self.flights.remove([flight]);
-        if was_full {
+        if was_full || self.frees_claims(flight) {
             self.wake_loop();
         }
         self.counters.settled(&Verdict::Ack);

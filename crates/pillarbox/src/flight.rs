@@ -213,6 +213,11 @@ impl Flights {
         self.lock().values().filter(|flight| flight.is_due(now, lease)).cloned().collect()
     }
 
+    /// Whether one of those that are not through yet is such.
+    pub(crate) fn any_under_way(&self, is_such: impl Fn(&Flight) -> bool) -> bool {
+        self.lock().values().any(|flight| flight.phase() != Phase::Ended && is_such(flight))
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.lock().len()
     }

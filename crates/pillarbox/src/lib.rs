@@ -77,6 +77,7 @@
 mod attempt;
 mod ballast;
 pub mod batch;
+mod breadth;
 mod breaker;
 mod bridge;
 mod builder;

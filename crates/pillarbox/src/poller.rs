@@ -7,6 +7,7 @@ use pillarbox_core::outbox::Settled;
 use pillarbox_core::store::Exchanged;
 use pillarbox_core::{Invalid, Message, Served, StoreError, key_hash};
 
+use crate::breadth::{Breadth, Next};
 use crate::clock::{Tick, dice};
 use crate::config::UnknownTopics;
 use crate::dispatcher::Engine;
@@ -20,7 +21,7 @@ use crate::turns::Turn;
 pub(crate) async fn run(engine: Arc<Engine>) {
     let mut turn = engine.turn();
     loop {
-        match engine.step(engine.pauses.may_claim_at()) {
+        match engine.step(engine.may_claim_at()) {
             Step::Claim => engine.claim_or_settle(&mut turn).await,
             Step::Settle => engine.settle_or_claim(&mut turn).await,
             Step::Wait(until) => {
@@ -73,6 +74,17 @@ impl Engine {
         Ok(claim.in_order(self.plan.config.order).serving(self.served()).leaving_out(self.obedience.left_out()))
     }
 
+    /// Routes that pause, and keys that are held, put claims off.
+    fn may_claim_at(&self) -> Tick {
+        let at = self.pauses.may_claim_at();
+        let breadth = *self.breadth();
+        match breadth.next(self.calls.is_claiming(), || self.holds_keys(), self.clock.now()) {
+            Next::Now => at,
+            Next::AfterThatClaim => Tick::NEVER,
+            Next::AfterTheseKeys(until) => at.max(until),
+        }
+    }
+
     fn step(&self, may_claim_at: Tick) -> Step {
         let situation = Situation { has_verdicts: self.verdicts.is_waiting(), may_claim_at };
         self.schedule().step(self.clock.now(), situation)
@@ -113,7 +125,7 @@ impl Engine {
     async fn settle_or_claim(&self, turn: &mut Turn) {
         if self.verdicts.end_runs() {
             self.schedule().nudge();
-            if self.step(self.pauses.may_claim_at()) == Step::Claim {
+            if self.step(self.may_claim_at()) == Step::Claim {
                 return self.claim_or_settle(turn).await;
             }
         }
@@ -135,6 +147,12 @@ impl Engine {
                 }
                 turn.found(count > 0);
                 self.applied(batch, &settled);
+                let is_short = count < reserved;
+                let holds_keys = is_short && self.holds_keys();
+                let messages = claimed.iter().filter_map(|claimed| claimed.message.as_ref().ok());
+                let keys = messages.filter_map(|message| self.lane_of(message));
+                let now = self.clock.now();
+                *self.breadth() = Breadth::after(keys, is_short, holds_keys, now, now.since(leased_at));
                 self.take_in(claimed, leased_at, call.take_room());
                 let (now, was_out) = (self.clock.now(), self.schedule().is_out());
                 {

@@ -27,7 +27,7 @@ pub async fn serve<C: Contestant>(contestant: C) -> Result<()> {
         let done = tokio::spawn(async move { answer(&*contestant, &line).await }).await;
         let answer = match done {
             Ok(Ok(answer)) => answer,
-            Ok(Err(error)) => json!({ "error": error.to_string() }),
+            Ok(Err(error)) => json!({ "error": with_causes(&*error) }),
             Err(panic) => json!({ "error": panic.to_string() }),
         };
         let mut out = std::io::stdout().lock();
@@ -60,4 +60,11 @@ async fn answer<C: Contestant>(contestant: &C, line: &str) -> Result<Value> {
         "steady" => work::steady(contestant, rate()?, seconds()?, number("writers").unwrap_or(16)).await,
         unknown => Err(format!("unknown command: {unknown:?}").into()),
     }
+}
+
+/// An error and what caused it, in one line.
+fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut causes = std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string);
+    let first = causes.next().unwrap_or_default();
+    causes.fold(first, |line, cause| format!("{line}: {cause}"))
 }

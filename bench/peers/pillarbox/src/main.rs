@@ -14,7 +14,10 @@ use sqlx::postgres::{PgPool, PgPoolOptions};
 use tokio::sync::OnceCell;
 
 const TOPIC: &str = "order.created";
-const CLAIM: u32 = 500;
+const CLAIM: u32 = 1000;
+
+/// While one waits for the disk and one for its messages, a third keeps the server busy.
+const CALLS: usize = 3;
 
 /// Sixteen writers, and the runtime beside them.
 const CONNECTIONS: u32 = 24;
@@ -60,8 +63,9 @@ impl Contestant for Pillarbox {
         let (name, settings) = if self.defaults {
             ("pillarbox-defaults", "none: done messages are kept for a week, 8 connections".to_owned())
         } else {
-            let settings =
-                format!("done messages are deleted, claims of {CLAIM}, {CONNECTIONS} connections without pings");
+            let settings = format!(
+                "done messages are deleted, {CALLS} claims of {CLAIM} at a time, {CONNECTIONS} connections without pings"
+            );
             ("pillarbox", settings)
         };
         About { name: name.into(), version: "this tree".into(), language: "rust".into(), settings }
@@ -104,7 +108,7 @@ impl Contestant for Pillarbox {
             async { Ok(()) }
         });
         if !self.defaults {
-            builder = builder.claim_limit(CLAIM);
+            builder = builder.claim_limit(CLAIM).store_call_count(CALLS).cold_capacity(CALLS * CLAIM as usize);
         }
         Ok(Workers(builder.start().await?))
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pillarbox_core::lease::Claim;
 use pillarbox_core::schema::SchemaPolicy;
-use pillarbox_core::store::{Claimed, Enqueue, OutboxStore, Placement, Reap, Settlement, StoreOptions};
+use pillarbox_core::store::{Claimed, Enqueue, Exchanged, OutboxStore, Placement, Reap, Settlement, StoreOptions};
 use pillarbox_core::{EnqueueIn, ErrorKind, Message, OutboxAdmin, Settled};
 use pillarbox_postgres::PostgresStore;
 use pillarbox_testing::{Harness, run};
@@ -71,6 +71,40 @@ fn leases_are_hot_updates_and_no_plan_scans_a_table() {
         assert_eq!(after.updates - before.updates, 1500);
         assert_eq!(after.hot_updates - before.hot_updates, 1500, "a lease must not touch an index of the hot table");
     });
+}
+
+/// H6: the server compiles nothing of the hot path, however large it takes the tables for. It would do so at each call anew.
+#[test]
+fn no_call_of_the_hot_path_is_compiled() {
+    run(|| async {
+        let harness = PostgresHarness::<Direct>::start(always_everything()).await;
+        for chunk in messages(5000).chunks(1000) {
+            harness.store().enqueue(Enqueue::pending(chunk)).await.unwrap();
+        }
+        let connect: PgConnectOptions = Direct::url().parse().unwrap();
+        // Above what a call of a function is thought to cost, and below what a claim is.
+        let connect = connect.options([("jit", "on"), ("jit_above_cost", "100")]);
+        let single = PgPoolOptions::new().max_connections(1).connect_with(connect).await.unwrap();
+        let options =
+            StoreOptions { naming: harness.naming.clone(), schema: SchemaPolicy::Assume, ..always_everything() };
+        let store = PostgresStore::with_pool(single, options).await.unwrap();
+        let owned = claim(500);
+        let claimed = store.claim(owned.clone()).await.unwrap();
+        let settlements: Vec<_> = claimed.iter().map(|claimed| Settlement::ack(claimed.held)).collect();
+        let Exchanged { claimed, .. } = store.exchange(&settlements, owned.clone()).await.unwrap();
+        let settlements: Vec<_> = claimed.iter().map(|claimed| Settlement::ack(claimed.held)).collect();
+        store.settle(owned.owner(), &settlements).await.unwrap();
+        assert!(!has_compiled(store.pool()).await, "a statement of the hot path was compiled");
+        let large = "SELECT sum(a * b) FROM generate_series(1, 300) AS a, generate_series(1, 300) AS b";
+        sqlx::query(large).fetch_one(store.pool()).await.unwrap();
+        assert!(has_compiled(store.pool()).await, "the server compiles, and it can be seen");
+    });
+}
+
+/// Whether the only session of a pool has loaded the compiler, which it does at the first use.
+async fn has_compiled(pool: &sqlx::PgPool) -> bool {
+    let pid: i32 = sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(pool).await.unwrap();
+    std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap().contains("llvmjit")
 }
 
 #[derive(Debug)]
