@@ -60,7 +60,7 @@ impl<On> RuntimeBuilder<On> {
     /// The list is a table of its own, which the first instance deploys if the store deploys its tables; otherwise
     /// `pillarbox migrate --instances` does. An instance that ends by [`Runtime::shutdown`] is off the list at once, others are when
     /// they have been silent for too long. Where no wake-ups are heard, as in a fleet and on any database but PostgreSQL, the rest
-    /// see who came or went with their next heartbeat: until then its keys wait.
+    /// look for who came or went every second, in a fleet with their next heartbeat: until then its keys wait.
     pub fn instance(mut self, instance: Instance) -> Self {
         self.membership.instance = Some(instance);
         self

@@ -8,7 +8,7 @@ const SOURCES: &str = "crates/pillarbox/src/";
 const LEVELS: [&str; 5] = ["error", "warn", "info", "debug", "trace"];
 
 /// Lines that have no field `store`, and why.
-const WITHOUT_STORE: [(&str, &str); 10] = [
+const WITHOUT_STORE: [(&str, &str); 12] = [
     ("stores could not be discovered: those that are known are kept", "it is about all of them"),
     ("a file is passed over", "it is no store"),
     ("a file is passed over: its name is no text", "it is no store"),
@@ -17,6 +17,8 @@ const WITHOUT_STORE: [(&str, &str); 10] = [
     ("delivered", DELIVERY),
     ("not delivered", DELIVERY),
     ("a destination asks for time: its messages wait, and spend no attempt", DELIVERY),
+    ("a host is away: its messages wait, and spend no attempt; those for other hosts go on", DELIVERY),
+    ("a host that was away is back: its messages are delivered again", DELIVERY),
     ("a destination is gone for good: its messages are dead from now on, replay them when it is back", DELIVERY),
     ("a destination that was gone is back: its messages are delivered again", DELIVERY),
 ];

@@ -329,8 +329,8 @@ store sqlite:shop.db   pending 1,204 (oldest 2 s)   in flight 96   dead 40,112  
 leases: 96 running, 0 ran out
 instances: 3 live, 1 silent
 
-topic            pending   processing   done     dead
-order\\u{1b}[2J     1,204           96      7   40,112
+topic            pending   in flight   done     dead
+order\\u{1b}[2J     1,204          96      7   40,112
 ";
         assert_eq!(text, expected);
     }

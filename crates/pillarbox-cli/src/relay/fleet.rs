@@ -19,6 +19,9 @@ const LISTENED_MAX: usize = 16;
 /// The most that one claim brings: what a relay holds in memory is a few of them.
 const CLAIM_MAX: usize = 500;
 
+/// Calls to a store at one time.
+const CALLS: usize = 3;
+
 /// How soon a pause is obeyed.
 const OBEY_WITHIN: Duration = Duration::from_secs(3);
 
@@ -53,11 +56,14 @@ impl Prepared {
         let places = Places(config.places()?);
         let relay = &config.relay;
         let retry = RetryPolicy::default().attempts_max(relay.attempts);
-        let batch_max = config.routes.iter().map(|section| section.batch).max().unwrap_or_default();
+        let batch_max = config.routes.iter().map(|section| section.batch).max().unwrap_or_default().clamp(1, CLAIM_MAX);
         let mut builder = Fleet::builder()
             .worker_count(relay.workers)
             // A claim that fills a batch saves the broker a round trip.
-            .claim_limit(u32::try_from(batch_max.clamp(1, CLAIM_MAX)).unwrap_or(u32::MAX))
+            .claim_limit(u32::try_from(batch_max).unwrap_or(u32::MAX))
+            // While one waits for the disk and one for its messages, a third keeps the database busy.
+            .store_call_count(CALLS)
+            .cold_capacity(batch_max * CALLS)
             .connections_max(relay.connections)
             .lease(relay.lease)
             .poll_interval(relay.poll_interval)

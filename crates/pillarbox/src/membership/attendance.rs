@@ -20,7 +20,8 @@ const FORGET_EVERY: Duration = Duration::from_secs(3600);
 /// The part of the interval after which a failed heartbeat is repeated.
 const AGAIN: u32 = 4;
 
-/// The least time between two looks because of news: a wake-up may mean no more than that messages wait.
+/// The least time between two looks because of news: a wake-up may mean no more than that messages wait. And the time between two
+/// looks where no news come.
 const LOOK_GAP: Duration = Duration::from_secs(1);
 
 /// Attends for as long as the runtime lives, and leaves when it is told to.
@@ -93,6 +94,12 @@ impl<'e> Attendance<'e> {
         }
     }
 
+    /// Whether nobody tells of those who come and go. In a fleet that would be a query per second and store: there the heartbeats
+    /// have to do.
+    fn hears_nothing(&self) -> bool {
+        self.engine.plan.turns.is_none() && !self.engine.schedule().has_wakeups()
+    }
+
     /// Somebody may have come or gone: a look soon, and not one for every message.
     fn hear(&mut self) {
         self.look_at = self.look_at.min((self.looked_at + LOOK_GAP).max(Instant::now()));
@@ -115,6 +122,9 @@ impl<'e> Attendance<'e> {
     }
 
     async fn succeeded(&mut self, is_beat: bool, now: Instant) {
+        if self.hears_nothing() {
+            self.look_at = now + LOOK_GAP;
+        }
         if self.failures > 0 {
             tracing::info!(target: TARGET, store = self.name(), failures = self.failures, "the instance is heard again");
         }

@@ -150,22 +150,38 @@ async fn comings_and_goings_are_logged() {
     assert!(!has("canary"));
 }
 
+/// Joins, and is heard of once.
+async fn join_once(store: &Watched, instance: &Instance) -> Runtime {
+    let builder = quiet(&Outbox::new(store.clone())).instance(instance.clone());
+    builder.heartbeat(NEVER / 3, NEVER).start().await.unwrap()
+}
+
+/// WRK-03: and where it cannot, as on SQLite and MariaDB, they look every second.
+#[tokio::test(start_paused = true)]
+async fn who_comes_or_goes_is_seen_before_the_next_heartbeat_where_nobody_tells() {
+    let store = Watched::with(WakeupMode::None);
+    let (a, b) = (this_process("a"), this_process("b"));
+    let staying = join_once(&store, &a).await;
+    sees(&staying, &[&a]).await;
+    let leaving = join_once(&store.another(), &b).await;
+    sees(&staying, &[&a, &b]).await;
+    leaving.shutdown(GRACE).await;
+    sees(&staying, &[&a]).await;
+    assert_eq!(store.counts().heartbeats, 1);
+}
+
 /// WRK-03: where the store can wake others, they learn of a start and of a stop before their next heartbeat.
 #[tokio::test(start_paused = true)]
 async fn who_comes_or_goes_is_seen_before_the_next_heartbeat_where_wake_ups_work() {
     let store = Watched::with(WakeupMode::Works);
     let other = store.another();
     let (a, b) = (this_process("a"), this_process("b"));
-    let rare = async |store: &Watched, instance: &Instance| {
-        let builder = quiet(&Outbox::new(store.clone())).instance(instance.clone());
-        builder.heartbeat(NEVER / 3, NEVER).start().await.unwrap()
-    };
-    let staying = rare(&store, &a).await;
+    let staying = join_once(&store, &a).await;
     while !staying.stats().has_wakeups {
         tokio::task::yield_now().await;
     }
     sees(&staying, &[&a]).await;
-    let leaving = rare(&other, &b).await;
+    let leaving = join_once(&other, &b).await;
     sees(&staying, &[&a, &b]).await;
     leaving.shutdown(GRACE).await;
     sees(&staying, &[&a]).await;
