@@ -25,13 +25,20 @@ pub(crate) async fn run(engine: Arc<Engine>) {
     let (reap_every, purge_every) = (engine.plan.config.reap_interval, engine.plan.config.purge_interval);
     let mut reap_at = Instant::now() + reap_every.mul_f64(dice());
     let mut purge_at = Instant::now() + purge_every.mul_f64(dice());
-    let mut last = None;
+    // An idle store of a fleet should cost little: there the looks take turns.
+    let takes_turns = engine.plan.turns.is_some();
+    let (mut last, mut is_clocks_turn) = (None, false);
     loop {
         sleep_until(reap_at.min(purge_at)).await;
         if reap_at <= Instant::now() {
             tell(&engine, "reap", engine.in_turn(engine.reap()).await);
-            tell(&engine, "a look at the oldest message", engine.in_turn(engine.look_at_oldest()).await);
-            tell(&engine, "a look at the clock", engine.in_turn(engine.look_at_clock(&mut last)).await);
+            if !takes_turns || !is_clocks_turn {
+                tell(&engine, "a look at the oldest message", engine.in_turn(engine.look_at_oldest()).await);
+            }
+            if !takes_turns || is_clocks_turn {
+                tell(&engine, "a look at the clock", engine.in_turn(engine.look_at_clock(&mut last)).await);
+            }
+            is_clocks_turn = !is_clocks_turn;
             reap_at = next(reap_every);
         }
         if purge_at <= Instant::now() {
