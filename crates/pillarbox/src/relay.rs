@@ -16,7 +16,7 @@ use crate::context::Context;
 use crate::failure::{Failure, HandlerResult};
 use crate::route::{HandledRoute, Route};
 use crate::telemetry::TARGET;
-use destinations::{Destinations, host};
+use destinations::{AWAY_FIRST, Destinations, host};
 
 /// Messages that are handed to a transport at once, unless set.
 pub const DELIVERY_BATCH_DEFAULT: usize = 500;
@@ -185,7 +185,7 @@ impl Way {
             );
         }
         match result {
-            Err(Undelivered::Unavailable { reason }) if self.has_many_hosts && self.known().missed(name, now).1 => {
+            Err(Undelivered::Unavailable { reason }) if self.has_many_hosts && self.known().missed(name, now) => {
                 tracing::warn!(
                     target: TARGET, transport = kind, destination = host(name), reason,
                     "a host is away: its messages wait, and spend no attempt; those for other hosts go on"
@@ -212,7 +212,8 @@ impl Way {
         let Err(error) = result else { return Ok(()) };
         Err(match &error {
             Undelivered::Unavailable { .. } if self.has_many_hosts => {
-                Failure::again_in(self.known().missed(destination, self.clock.now()).0)
+                let left = self.known().rest_left(destination, self.clock.now());
+                Failure::again_in(left.unwrap_or(AWAY_FIRST))
             }
             Undelivered::Unavailable { .. } => Failure::unavailable(format_args!("{kind}: {error}")),
             Undelivered::Later { delay, .. } => Failure::again_in(*delay),

@@ -26,6 +26,16 @@ const PARTITIONS: i32 = 4;
 const GROUP: &str = "suite";
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// What neither of the two brokers here can change.
+const TRAITS: Traits = Traits {
+    knows_ids: false,
+    refuses_nowhere: true,
+    // The limit of the producer, because the broker has none.
+    refused_bytes: Some(1_000_001),
+    is_durable: true,
+    is_mortal: true,
+};
+
 type Cluster = MockCluster<'static, DefaultProducerContext>;
 type Order = Box<dyn FnOnce(&Cluster) + Send>;
 
@@ -93,14 +103,7 @@ impl Broker {
 }
 
 impl Station for Broker {
-    const TRAITS: Traits = Traits {
-        knows_ids: false,
-        refuses_nowhere: true,
-        // The limit of the producer, because the broker has none.
-        refused_bytes: Some(1_000_001),
-        is_durable: true,
-        is_mortal: true,
-    };
+    const TRAITS: Traits = TRAITS;
 
     async fn open() -> Self {
         let (orders, given) = mpsc::channel::<Order>();

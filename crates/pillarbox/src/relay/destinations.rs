@@ -13,7 +13,7 @@ const REMEMBERED_MAX: usize = 10_000;
 const REST_MAX: Duration = Duration::from_secs(3_600);
 
 /// How long a host that is away is left alone: at first, and at the most.
-const AWAY_FIRST: Duration = Duration::from_secs(1);
+pub(super) const AWAY_FIRST: Duration = Duration::from_secs(1);
 const AWAY_MAX: Duration = Duration::from_secs(30);
 
 /// The destinations of one route that are not to be asked now.
@@ -46,8 +46,8 @@ impl Destinations {
         !self.gone.is_empty() && self.gone.remove(destination)
     }
 
-    /// Its host could not be reached: how long it is left alone, and whether that is news. Twice as long each time, up to a bound.
-    pub(super) fn missed(&mut self, destination: &str, now: Tick) -> (Duration, bool) {
+    /// Its host could not be reached; whether that is news. It rests twice as long each time, up to a bound.
+    pub(super) fn missed(&mut self, destination: &str, now: Tick) -> bool {
         let host = host(destination);
         if let Some(away) = self.away.get_mut(host) {
             // Messages that were on their way together find out together.
@@ -55,13 +55,13 @@ impl Destinations {
                 away.rest = (away.rest * 2).min(AWAY_MAX);
                 away.until = now.after(away.rest);
             }
-            return (away.until.since(now), false);
+            return false;
         }
         let is_room = self.away.len() < REMEMBERED_MAX;
         if is_room {
             self.away.insert(host.to_owned(), Away { until: now.after(AWAY_FIRST), rest: AWAY_FIRST });
         }
-        (AWAY_FIRST, is_room)
+        is_room
     }
 
     /// Its host is there; whether it had been away.
@@ -147,8 +147,9 @@ mod tests {
     #[test]
     fn a_host_that_is_away_is_looked_for_ever_less_often() {
         let mut known = Destinations::default();
-        assert_eq!(known.missed("https://a/1?x", at(0)), (SECOND, true));
-        assert_eq!(known.missed("https://a/2", at(0)), (SECOND, false), "they were on their way together");
+        let missed = |known: &mut Destinations, name: &str, now| (known.missed(name, now), known.rest_left(name, now));
+        assert_eq!(missed(&mut known, "https://a/1?x", at(0)), (true, Some(SECOND)));
+        assert_eq!(missed(&mut known, "https://a/2", at(0)), (false, Some(SECOND)), "they were on their way together");
         assert_eq!(
             (known.rest_left("https://a/3", at(0)), known.rest_left("https://b/1", at(0))),
             (Some(SECOND), None)
@@ -156,13 +157,13 @@ mod tests {
         assert_eq!(known.rest_left("https://a/3", at(1)), None, "somebody may look");
         let mut now = 1;
         let rests = [2, 4, 8, 16, 30, 30].map(|rest| {
-            let missed = known.missed("https://a/1", at(now));
+            let missed = missed(&mut known, "https://a/1", at(now));
             now += rest;
             missed
         });
-        assert_eq!(rests, [2, 4, 8, 16, 30, 30].map(|rest| (SECOND * rest, false)));
+        assert_eq!(rests, [2, 4, 8, 16, 30, 30].map(|rest| (false, Some(SECOND * rest))));
         assert_eq!([known.answered("https://a"), known.answered("https://a/1")], [true, false]);
-        assert_eq!(known.missed("https://a/1", at(now)), (SECOND, true));
+        assert_eq!(missed(&mut known, "https://a/1", at(now)), (true, Some(SECOND)));
         assert!(known.asked("https://a/1", SECOND * 10, at(now)));
         assert_eq!(known.rest_left("https://a/1", at(now)), Some(SECOND * 10), "the longer of both counts");
     }
@@ -181,10 +182,10 @@ mod tests {
             assert!(known.went(&name(number)) && known.asked(&name(number), SECOND, at(0)));
         }
         for number in 0..REMEMBERED_MAX {
-            assert!(known.missed(&name(number), at(0)).1);
+            assert!(known.missed(&name(number), at(0)));
         }
         assert!(!known.went("more") && !known.asked("more", SECOND, at(0)));
-        assert_eq!(known.missed("more", at(0)), (SECOND, false));
+        assert!(!known.missed("more", at(0)));
         assert_eq!((known.is_gone("more"), known.rest_left("more", at(0))), (false, None));
         assert!(known.asked("more", SECOND, at(1)), "those that are over make room");
         assert_eq!(known.rests.len(), 1);

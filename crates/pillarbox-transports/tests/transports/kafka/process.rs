@@ -13,7 +13,7 @@ use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use stations::Server;
 
-use super::{PARTITIONS, PATIENCE, Place};
+use super::{PARTITIONS, PATIENCE, Place, TRAITS};
 
 /// A broker with a file. A place is a topic.
 struct Process {
@@ -37,14 +37,7 @@ impl Process {
 }
 
 impl Station for Process {
-    const TRAITS: Traits = Traits {
-        knows_ids: false,
-        refuses_nowhere: true,
-        // The limit of the producer, because the broker has none.
-        refused_bytes: Some(1_000_001),
-        is_durable: true,
-        is_mortal: true,
-    };
+    const TRAITS: Traits = TRAITS;
 
     async fn open() -> Self {
         Self { server: Server::start(command).await }
