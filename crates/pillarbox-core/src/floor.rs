@@ -3,6 +3,10 @@
 //! Rows that were claimed and settled leave traces in an index for as long as somebody holds an old snapshot open. A claim
 //! that starts above them does not meet them. It is a hint, not a cursor: messages become visible out of order, are given
 //! back, or lose their lease, so every now and then a claim looks at everything.
+//!
+//! Claims of one handle that are under way at once do not get in each other's way: a claim of a thousand takes all that can be
+//! taken of the thousand rows above its start, so the next one starts there, and does not walk over rows that it would find
+//! locked.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -30,9 +34,27 @@ struct State {
     was_thin: bool,
     /// The highest row there was when a claim found nothing below it.
     top: Option<i64>,
-    /// The looks under way, and the lowest row that came free since each began.
-    looks: Vec<(u64, i64)>,
+    looks: Vec<UnderWay>,
+    /// What looks have taken beyond the floor, while others under way are to take what lies between.
+    ahead: Vec<Span>,
     look_count: u64,
+}
+
+/// A look that was begun and has not ended.
+#[derive(Debug)]
+struct UnderWay {
+    number: u64,
+    /// What it takes, whatever it finds.
+    span: Span,
+    /// The lowest row that came free since it began.
+    freed: i64,
+}
+
+/// Rows above one and up to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Span {
+    above: i64,
+    last: i64,
 }
 
 /// Where one claim looks. What it found is told by [`claimed`](Self::claimed); one that failed is dropped.
@@ -64,8 +86,9 @@ const KEYED_PAUSE: Duration = Duration::from_millis(10);
 const KEYED_SHARE: u32 = 10;
 
 impl Floor {
-    /// A look for a claim that begins at `now`; with the highest row there is, where the claim [wants](Self::wants_top) it.
-    pub fn look(&self, now: Instant, rescan_interval: Duration, top: Option<WorkId>) -> Look<'_> {
+    /// A look for a claim of `limit` that begins at `now`; with the highest row there is, where the claim
+    /// [wants](Self::wants_top) it.
+    pub fn look(&self, now: Instant, rescan_interval: Duration, limit: u32, top: Option<WorkId>) -> Look<'_> {
         let mut state = self.state();
         let mut interval = rescan_interval;
         if state.has_keys(now) {
@@ -82,8 +105,12 @@ impl Floor {
         }
         state.look_count += 1;
         let number = state.look_count;
-        state.looks.push((number, i64::MAX));
-        let above = if at_everything { 0 } else { state.above };
+        let above = match at_everything {
+            true => 0,
+            false => state.free_above(now),
+        };
+        let span = Span { above, last: above.saturating_add(i64::from(limit)) };
+        state.looks.push(UnderWay { number, span, freed: i64::MAX });
         Look { floor: self, number, above, everything_since: at_everything.then_some(now), top }
     }
 
@@ -153,9 +180,9 @@ impl Look<'_> {
             state.keyed_at = Some(now);
         }
         state.was_thin = !full;
-        if let Some(highest) = highest {
-            // A full batch may have left rows behind it, also below where the floor was.
-            state.above = if full { highest.as_i64() } else { state.above.max(highest.as_i64()) };
+        if let Some(highest) = highest.map(WorkId::as_i64).filter(|highest| *highest > self.above) {
+            let is_alone = self.everything_since.is_some() || state.has_keys(now);
+            state.taken(Span { above: self.above, last: highest }, full, is_alone);
         }
         if let Some(top) = self.top.map(WorkId::as_i64)
             && !full
@@ -164,14 +191,19 @@ impl Look<'_> {
             state.top = Some(top);
             state.above = state.above.max(top);
         }
-        let freed = state.looks.iter().find(|(number, _)| *number == self.number).map_or(i64::MAX, |(_, freed)| *freed);
-        state.above = state.above.min(freed);
+        if let Some(ended) = state.end(self.number) {
+            state.sink(ended.freed);
+        }
     }
 }
 
 impl Drop for Look<'_> {
     fn drop(&mut self) {
-        self.floor.state().looks.retain(|(number, _)| *number != self.number);
+        let mut state = self.floor.state();
+        if state.end(self.number).is_some() {
+            // It failed, and others began above what it was to take.
+            state.lower(self.above);
+        }
     }
 }
 
@@ -181,11 +213,60 @@ impl State {
         since(now, self.keyed_at).is_some_and(|since| since < KEYED_FOR)
     }
 
+    /// Where a look can start, so that all below is taken or being taken. With keys a look may have to leave some of its rows.
+    fn free_above(&self, now: Instant) -> i64 {
+        if self.has_keys(now) {
+            return self.above;
+        }
+        let spans = || self.ahead.iter().copied().chain(self.looks.iter().map(|look| look.span));
+        let mut above = self.above;
+        while let Some(next) = spans().filter(|span| span.above <= above && above < span.last).map(|span| span.last).max() {
+            above = next;
+        }
+        above
+    }
+
+    /// Notes that a look took all that it could of a span. One that was `full` may have left rows behind it: where it was alone
+    /// to look there (`is_alone`), also below where the floor was.
+    fn taken(&mut self, span: Span, full: bool, is_alone: bool) {
+        if is_alone {
+            self.ahead.clear();
+            self.above = if full { span.last } else { self.above.max(span.last) };
+            return;
+        }
+        self.ahead.push(span);
+        self.ahead.sort_unstable_by_key(|span| span.above);
+        let mut apart: Vec<Span> = Vec::with_capacity(self.ahead.len());
+        for span in self.ahead.drain(..) {
+            if span.above <= self.above {
+                self.above = self.above.max(span.last);
+            } else if let Some(before) = apart.last_mut().filter(|before| span.above <= before.last) {
+                before.last = before.last.max(span.last);
+            } else {
+                apart.push(span);
+            }
+        }
+        self.ahead = apart;
+    }
+
+    fn end(&mut self, number: u64) -> Option<UnderWay> {
+        let place = self.looks.iter().position(|look| look.number == number)?;
+        Some(self.looks.swap_remove(place))
+    }
+
     /// Something can be claimed above `row`; the looks under way may have passed it already.
     fn lower(&mut self, row: i64) {
+        self.sink(row);
+        for look in &mut self.looks {
+            look.freed = row.min(look.freed);
+        }
+    }
+
+    fn sink(&mut self, row: i64) {
         self.above = self.above.min(row);
-        for (_, freed) in &mut self.looks {
-            *freed = row.min(*freed);
+        self.ahead.retain(|span| span.above < row);
+        for span in &mut self.ahead {
+            span.last = row.min(span.last);
         }
     }
 }
@@ -200,6 +281,7 @@ mod tests {
     use crate::partition::PartitionCount;
 
     const PACE: Duration = Duration::from_secs(2);
+    const LIMIT: u32 = 10;
 
     fn row(id: i64) -> Option<WorkId> {
         Some(WorkId::from_i64(id))
@@ -207,7 +289,7 @@ mod tests {
 
     /// Where a claim starts that brings this much.
     fn claim(floor: &Floor, now: Instant, brings: Option<(i64, bool)>, keyed: bool) -> i64 {
-        let look = floor.look(now, PACE, None);
+        let look = floor.look(now, PACE, LIMIT, None);
         let above = look.above();
         look.claimed(
             now,
@@ -231,7 +313,7 @@ mod tests {
     fn without_an_interval_every_claim_looks_at_everything() {
         let (floor, now) = (Floor::default(), Instant::now());
         for _ in 0..2 {
-            let look = floor.look(now, Duration::ZERO, None);
+            let look = floor.look(now, Duration::ZERO, LIMIT, None);
             assert_eq!(look.above(), 0);
             look.claimed(now, row(50), true, false);
         }
@@ -253,11 +335,11 @@ mod tests {
         let (floor, start) = (Floor::default(), Instant::now());
         let left_out = |topics: &str| LeftOut::new(topics.chars().map(String::from));
         let took = PACE;
-        let begun = |top: Option<WorkId>| floor.look(start + took + PACE, PACE, top);
+        let begun = |top: Option<WorkId>| floor.look(start + took + PACE, PACE, LIMIT, top);
         claim(&floor, start, Some((9, true)), false);
         floor.leave_out(Some(&left_out("a")));
         assert!(!floor.wants_top(), "there was more to bring");
-        let look = floor.look(start, PACE, None);
+        let look = floor.look(start, PACE, LIMIT, None);
         assert_eq!(look.above(), 0);
         look.claimed(start + took, None, false, false);
         assert!(floor.wants_top());
@@ -288,10 +370,65 @@ mod tests {
     fn a_full_batch_from_below_lowers_the_floor_and_a_thin_one_does_not() {
         let (floor, now) = (Floor::default(), Instant::now());
         claim(&floor, now, Some((5000, true)), false);
-        claim(&floor, now, Some((10, false)), false);
+        for (brings, next) in [((10, false), 5000), ((500, true), 500)] {
+            floor.serve(Some(&Served::only(PartitionCount::default(), |_| brings.1)));
+            assert_eq!(claim(&floor, now, Some(brings), false), 0);
+            assert_eq!(claim(&floor, now, None, false), next);
+        }
+    }
+
+    /// What waited is brought first, and stands anywhere: it says nothing about the rows that a claim walks over.
+    #[test]
+    fn a_batch_from_below_its_start_moves_nothing() {
+        let (floor, now) = (Floor::default(), Instant::now());
+        claim(&floor, now, Some((5000, true)), false);
         assert_eq!(claim(&floor, now, Some((500, true)), false), 5000);
-        assert_eq!(claim(&floor, now, None, false), 500);
-        assert_eq!(claim(&floor, now, None, false), 500);
+        assert_eq!(claim(&floor, now, None, false), 5000);
+    }
+
+    /// Claims at the same time start beside each other, and the floor follows when none before them is under way.
+    #[test]
+    fn claims_at_the_same_time_do_not_walk_over_each_others_rows() {
+        let (floor, now) = (Floor::default(), Instant::now());
+        claim(&floor, now, Some((100, true)), false);
+        let looks = || -> [Look<'_>; 3] { std::array::from_fn(|_| floor.look(now, PACE, LIMIT, None)) };
+        let [first, second, third] = looks();
+        assert_eq!([first.above(), second.above(), third.above()], [100, 110, 120]);
+        third.claimed(now, row(130), true, false);
+        assert_eq!(floor.state().above, 100);
+        let fourth = floor.look(now, PACE, LIMIT, None);
+        assert_eq!(fourth.above(), 130);
+        second.claimed(now, row(120), true, false);
+        first.claimed(now, row(110), true, false);
+        assert_eq!((floor.state().above, floor.state().ahead.as_slice()), (130, [].as_slice()));
+        fourth.claimed(now, row(139), false, false);
+        assert_eq!(claim(&floor, now, None, false), 139);
+    }
+
+    /// H34: what a claim was to take and did not is found by the next one.
+    #[test]
+    fn what_a_claim_left_behind_others_that_began_above_is_found() {
+        let (floor, now) = (Floor::default(), Instant::now());
+        claim(&floor, now, Some((100, true)), false);
+        let [first, second] = [floor.look(now, PACE, LIMIT, None), floor.look(now, PACE, LIMIT, None)];
+        // Some of its batch had waited: it took three rows only.
+        first.claimed(now, row(103), true, false);
+        second.claimed(now, row(120), true, false);
+        assert_eq!(claim(&floor, now, Some((110, true)), false), 103);
+        assert_eq!(claim(&floor, now, None, false), 120, "and what others took is not walked over then");
+        let [failed, second] = [floor.look(now, PACE, LIMIT, None), floor.look(now, PACE, LIMIT, None)];
+        second.claimed(now, row(140), true, false);
+        drop(failed);
+        assert_eq!(claim(&floor, now, None, false), 120);
+    }
+
+    /// With keys a claim may have to leave rows of its span where they are.
+    #[test]
+    fn with_keys_claims_at_the_same_time_start_at_the_same_row() {
+        let (floor, now) = (Floor::default(), Instant::now());
+        claim(&floor, now, Some((50, true)), true);
+        let [first, second] = [floor.look(now, PACE, LIMIT, None), floor.look(now, PACE, LIMIT, None)];
+        assert_eq!([first.above(), second.above()], [50, 50]);
     }
 
     /// H34: what waits behind its key, freed by others, is not left to the slow pace.
@@ -299,7 +436,7 @@ mod tests {
     fn with_keys_claims_look_at_everything_more_often_but_not_all_the_time() {
         let (floor, start) = (Floor::default(), Instant::now());
         let ms = Duration::from_millis;
-        let look = floor.look(start, PACE, None);
+        let look = floor.look(start, PACE, LIMIT, None);
         assert_eq!(look.above(), 0);
         look.claimed(start + ms(3), row(50), true, true);
         assert_eq!(claim(&floor, start + ms(29), None, false), 50);
@@ -328,7 +465,7 @@ mod tests {
     fn what_comes_free_during_a_claim_is_found_by_the_next_one() {
         let (floor, now) = (Floor::default(), Instant::now());
         claim(&floor, now, Some((50, true)), true);
-        let [first, second] = [floor.look(now, PACE, None), floor.look(now, PACE, None)];
+        let [first, second] = [floor.look(now, PACE, LIMIT, None), floor.look(now, PACE, LIMIT, None)];
         floor.freed(now, Freed { back: None, settled: row(20) });
         first.claimed(now, row(80), true, true);
         assert_eq!(claim(&floor, now, Some((60, true)), true), 20);

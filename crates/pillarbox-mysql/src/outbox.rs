@@ -241,7 +241,7 @@ impl MysqlStore {
         self.inner.floor.serve(claim.served());
         self.inner.floor.leave_out(claim.left_out());
         let top = if self.inner.floor.wants_top() { self.top().await? } else { None };
-        Ok(self.inner.floor.look(Instant::now(), self.inner.options.rescan_interval, top))
+        Ok(self.inner.floor.look(Instant::now(), self.inner.options.rescan_interval, claim.limit(), top))
     }
 
     fn next(&self, claim: &Claim, floor: i64) -> Next {

@@ -184,7 +184,7 @@ impl PostgresStore {
             }
             false => None,
         };
-        Ok(self.floor().look(Instant::now(), self.settings().rescan_interval, top.map(WorkId::from_i64)))
+        Ok(self.floor().look(Instant::now(), self.settings().rescan_interval, claim.limit(), top.map(WorkId::from_i64)))
     }
 
     /// Applies verdicts through a connection that is inside a transaction. What is given back can be claimed when that commits.
@@ -245,9 +245,17 @@ impl PostgresStore {
 fn read_claimed(rows: &[PgRow], claim: &Claim, look: Look<'_>) -> Result<Vec<Claimed>, StoreError> {
     let claimed = sorted_claimed(rows, claim)?;
     let full = claimed.len() >= claim.limit() as usize;
-    let highest = claimed.last().map(|last| last.held.work_id);
+    let highest = highest_row(&claimed);
     look.claimed(Instant::now(), highest, full, claimed.iter().any(Claimed::has_key));
     Ok(claimed)
+}
+
+/// The highest row that the claim has walked to. One that waited on the shelf may stand anywhere above that; where all have a
+/// due time, it is not known which.
+fn highest_row(claimed: &[Claimed]) -> Option<WorkId> {
+    let has_waited = |claimed: &&Claimed| claimed.message.as_ref().is_ok_and(|message| message.due().is_some());
+    let walked = claimed.iter().rev().find(|claimed| !has_waited(claimed));
+    walked.or_else(|| claimed.last()).map(|highest| highest.held.work_id)
 }
 
 fn sorted_claimed(rows: &[PgRow], claim: &Claim) -> Result<Vec<Claimed>, StoreError> {

@@ -200,7 +200,7 @@ impl SqliteStore {
         }
         floor.serve(claim.served());
         let top = if floor.wants_top() { self.top().await? } else { None };
-        Ok(Some(floor.look(Instant::now(), self.inner.options.rescan_interval, top)))
+        Ok(Some(floor.look(Instant::now(), self.inner.options.rescan_interval, claim.limit(), top)))
     }
 
     /// The highest row there is.
