@@ -662,21 +662,6 @@ BEGIN
     RETURN CASE WHEN cardinality(applied) = meant THEN NULL ELSE coalesce(applied, '{}') END;
 END $$;
 
--- Settles one batch ($7 to $12) and claims the next one ($1 to $6, $13, $14): one round trip, one transaction. The first row is no
--- message: its id is 0, and its headers are what outbox_settle answers.
-CREATE OR REPLACE FUNCTION pillarbox.outbox_exchange(
-    uuid, bigint, bigint, bigint, bigint, integer, bigint[], bigint[], smallint[], bigint[], text[], smallint, integer,
-    bytea, text[])
-RETURNS SETOF pillarbox.outbox LANGUAGE plpgsql AS $$
-DECLARE
-    answer pillarbox.outbox;
-BEGIN
-    answer.id := 0;
-    answer.headers := to_jsonb(pillarbox.outbox_settle($7, $8, $9, $10, $11, $1, $12));
-    RETURN NEXT answer;
-    RETURN QUERY SELECT * FROM pillarbox.outbox_claim($1, $2, $3, $4, $5, $6, $13, $14, $15);
-END $$;
-
 -- What follows is for other languages: simple arguments, the same rules.
 
 -- Which partition a key belongs to: FNV-1a of its bytes, folded to 32 bits, as the library counts it. The 64 bits come in two
