@@ -97,6 +97,12 @@ impl Claim {
     pub fn limit(&self) -> u32 {
         self.limit
     }
+
+    /// Another claim of the same kind, for what this one has room for after it brought some; none when it is full.
+    pub fn rest(&self, brought: usize) -> Option<Self> {
+        let limit = self.limit.checked_sub(u32::try_from(brought).ok()?).filter(|limit| *limit > 0)?;
+        Some(Self { limit, lease: Lease { fence: Fence::new(), ..self.lease }, ..self.clone() })
+    }
 }
 
 /// The right of one owner to one message for a time.
@@ -179,6 +185,11 @@ mod tests {
     fn two_claims_never_share_a_fence() {
         let owner = OwnerToken::new();
         let fence = || Claim::new(owner, SECOND, 1).unwrap().lease().fence();
+        let claim = Claim::new(owner, SECOND, 10).unwrap();
+        let rest = claim.rest(7).unwrap();
+        assert_eq!((rest.limit(), rest.owner(), rest.lease().duration()), (3, owner, SECOND));
+        assert_ne!(rest.lease().fence(), claim.lease().fence());
+        assert_eq!([claim.rest(10), claim.rest(11), claim.rest(usize::MAX)], [None, None, None]);
         assert_ne!(fence(), fence());
     }
 

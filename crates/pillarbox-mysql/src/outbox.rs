@@ -64,7 +64,7 @@ impl OutboxStore for MysqlStore {
         let look = self.look(&claim).await?;
         let next = self.next(&claim, look.above());
         let rows = self.transact(vec![next.statement]).await?;
-        self.read_claim(&rows, &claim, look)
+        self.whole_claim(&rows, &claim, look).await
     }
 
     async fn settle(&self, owner: OwnerToken, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
@@ -94,7 +94,7 @@ impl OutboxStore for MysqlStore {
             }
             None => self.settle_bound(owner, &plan, Some(next)).await?,
         };
-        let claimed = self.read_claim(&rows, &claim, look)?;
+        let claimed = self.whole_claim(&rows, &claim, look).await?;
         Ok(Exchanged { settled: plan.answers(applied(&rows)?), claimed })
     }
 
@@ -238,10 +238,8 @@ impl MysqlStore {
 
     /// Where a claim starts.
     async fn look(&self, claim: &Claim) -> Result<Look<'_>, StoreError> {
-        self.inner.floor.serve(claim.served());
-        self.inner.floor.leave_out(claim.left_out());
-        let top = if self.inner.floor.wants_top() { self.top().await? } else { None };
-        Ok(self.inner.floor.look(Instant::now(), self.inner.options.rescan_interval, claim.limit(), top))
+        let top = if self.inner.floor.wants_top(claim) { self.top().await? } else { None };
+        Ok(self.inner.floor.look(Instant::now(), self.inner.options.rescan_interval, claim, top))
     }
 
     fn next(&self, claim: &Claim, floor: i64) -> Next {
@@ -374,10 +372,26 @@ impl MysqlStore {
         joined.into_iter().map(|part| format!("[{part}]")).collect()
     }
 
-    fn read_claim(&self, rows: &[MySqlRow], claim: &Claim, look: Look<'_>) -> Result<Vec<Claimed>, StoreError> {
-        let (taken, highest) = self.claimed_in(rows)?;
-        let full = taken.len() >= claim.limit() as usize;
-        look.claimed(Instant::now(), highest, full, taken.iter().any(Claimed::has_key));
+    /// What a claim brought, and what it passed by: that is looked for in a second call. Where that one fails, the next claim will
+    /// tell; what the first one brought is held.
+    async fn whole_claim(
+        &self,
+        rows: &[MySqlRow],
+        claim: &Claim,
+        mut look: Look<'_>,
+    ) -> Result<Vec<Claimed>, StoreError> {
+        let (mut taken, highest) = self.claimed_in(rows)?;
+        if let Some(rest) = claim.rest(taken.len())
+            && let Some(start) = look.again(highest)
+        {
+            let more = self.transact(vec![self.next(&rest, start).statement]).await;
+            let Ok((more, highest)) = more.and_then(|rows| self.claimed_in(&rows)) else { return Ok(taken) };
+            look.claimed(Instant::now(), highest, rest.rest(more.len()).is_none(), more.iter().any(Claimed::has_key));
+            taken.extend(more);
+            taken.sort_by_key(|message| message.held.work_id);
+            return Ok(taken);
+        }
+        look.claimed(Instant::now(), highest, claim.rest(taken.len()).is_none(), taken.iter().any(Claimed::has_key));
         Ok(taken)
     }
 

@@ -52,7 +52,7 @@ impl OutboxStore for PostgresStore {
     async fn claim(&self, claim: Claim) -> Result<Vec<Claimed>, StoreError> {
         let look = self.look(&claim).await?;
         let rows = self.fetch(&self.sql().claim, |query| self.bind_plain_claim(query, &claim, look.above())).await?;
-        read_claimed(&rows, &claim, look)
+        self.whole_claim(&rows, &claim, look).await
     }
 
     async fn settle(&self, owner: OwnerToken, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
@@ -84,7 +84,7 @@ impl OutboxStore for PostgresStore {
         let Some((first, claimed)) = rows.split_first() else {
             return Err(StoreError::unavailable("the database gave an answer without its first row"));
         };
-        let claimed = read_claimed(claimed, &claim, look)?;
+        let claimed = self.whole_claim(claimed, &claim, look).await?;
         Ok(Exchanged { settled: answers(&plan, row::settled(first)?), claimed })
     }
 
@@ -175,16 +175,42 @@ impl OutboxStore for PostgresStore {
 impl PostgresStore {
     /// Where a claim starts, which knows the highest row there is where it may have to walk that far.
     async fn look(&self, claim: &Claim) -> Result<Look<'_>, StoreError> {
-        self.floor().serve(claim.served());
-        self.floor().leave_out(claim.left_out());
-        let top: Option<i64> = match self.floor().wants_top() {
+        let top: Option<i64> = match self.floor().wants_top(claim) {
             true => {
                 let rows = self.fetch(&self.sql().top, |query| query).await?;
                 rows.first().map(|row| row::get(row, 0)).transpose()?.flatten()
             }
             false => None,
         };
-        Ok(self.floor().look(Instant::now(), self.settings().rescan_interval, claim.limit(), top.map(WorkId::from_i64)))
+        Ok(self.floor().look(Instant::now(), self.settings().rescan_interval, claim, top.map(WorkId::from_i64)))
+    }
+
+    /// What a claim brought, and what it passed by: that is looked for in a second call. Where that one fails, the next claim will
+    /// tell; what the first one brought is held.
+    async fn whole_claim(&self, rows: &[PgRow], claim: &Claim, mut look: Look<'_>) -> Result<Vec<Claimed>, StoreError> {
+        let mut claimed = sorted_claimed(rows, claim)?;
+        if let Some(rest) = claim.rest(claimed.len())
+            && let Some(start) = look.again(highest_row(&claimed))
+        {
+            let more = self.fetch(&self.sql().claim, |query| self.bind_plain_claim(query, &rest, start)).await;
+            let Ok(more) = more.and_then(|rows| sorted_claimed(&rows, &rest)) else { return Ok(claimed) };
+            look.claimed(
+                Instant::now(),
+                highest_row(&more),
+                rest.rest(more.len()).is_none(),
+                more.iter().any(Claimed::has_key),
+            );
+            claimed.extend(more);
+            claimed.sort_unstable_by_key(|claimed| claimed.held.work_id);
+            return Ok(claimed);
+        }
+        look.claimed(
+            Instant::now(),
+            highest_row(&claimed),
+            claim.rest(claimed.len()).is_none(),
+            claimed.iter().any(Claimed::has_key),
+        );
+        Ok(claimed)
     }
 
     /// Applies verdicts through a connection that is inside a transaction. What is given back can be claimed when that commits.
@@ -240,14 +266,6 @@ impl PostgresStore {
             .bind(start)
             .bind(counter(self.settings().lost_leases_max))
     }
-}
-
-fn read_claimed(rows: &[PgRow], claim: &Claim, look: Look<'_>) -> Result<Vec<Claimed>, StoreError> {
-    let claimed = sorted_claimed(rows, claim)?;
-    let full = claimed.len() >= claim.limit() as usize;
-    let highest = highest_row(&claimed);
-    look.claimed(Instant::now(), highest, full, claimed.iter().any(Claimed::has_key));
-    Ok(claimed)
 }
 
 /// The highest row that the claim has walked to. One that waited on the shelf may stand anywhere above that; where all have a

@@ -194,13 +194,12 @@ impl SqliteStore {
     /// Where a claim starts. One that leaves nothing out finds its rows at the start of the table.
     async fn look(&self, claim: &Claim) -> Result<Option<Look<'_>>, StoreError> {
         let floor = &self.inner.floor;
-        floor.leave_out(claim.left_out());
+        let wants_top = floor.wants_top(claim);
         if claim.left_out().is_none() {
             return Ok(None);
         }
-        floor.serve(claim.served());
-        let top = if floor.wants_top() { self.top().await? } else { None };
-        Ok(Some(floor.look(Instant::now(), self.inner.options.rescan_interval, claim.limit(), top)))
+        let top = if wants_top { self.top().await? } else { None };
+        Ok(Some(floor.look(Instant::now(), self.inner.options.rescan_interval, claim, top)))
     }
 
     /// The highest row there is.

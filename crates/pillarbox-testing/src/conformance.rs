@@ -453,6 +453,7 @@ macro_rules! conformance {
                 what_the_same_handle_reaps_or_replays_is_found_at_once,
                 new_messages_are_found_at_once,
                 with_no_interval_everything_is_found,
+                what_was_committed_before_a_claim_is_found_beside_another_claim,
             }
             retention {
                 delete_leaves_nothing,

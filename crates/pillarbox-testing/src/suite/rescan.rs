@@ -1,5 +1,9 @@
 //! Claims that start where the last one ended.
 
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::Poll;
+
 use super::support::*;
 use crate::Harness;
 
@@ -71,4 +75,38 @@ pub async fn with_no_interval_everything_is_found<H: Harness>() {
     assert_eq!(ids_of(&claim(h.store(), owner, 10).await), ids_of(&claimed[..1]));
     h.advance(LEASE).await;
     assert_eq!(ids_of(&claim(h.store(), owner, 10).await), ids_of(&claimed));
+}
+
+/// With a long interval, a claim finds what was committed before it began, also while another claim of the same handle is under way
+/// that looked too early. OBX-013.
+pub async fn what_was_committed_before_a_claim_is_found_beside_another_claim<H: Harness>() {
+    let h = H::start(rarely()).await;
+    let owner = OwnerToken::new();
+    claimed_past(&h, owner).await;
+    for place in 1..8 {
+        let mut early = pin!(h.store().claim(claim_of(owner, 10)));
+        let earlier = wait_until(place, early.as_mut()).await;
+        let new = messages(1);
+        enqueue(&another(&h).await, &new).await;
+        let mut found = claim(h.store(), owner, 10).await;
+        let early = match earlier {
+            Poll::Ready(claimed) => claimed,
+            Poll::Pending => early.await,
+        };
+        found.extend(early.expect("the other claim failed"));
+        assert_eq!(ids_of(&found), ids(&new), "the other claim waited for the time number {place}");
+    }
+}
+
+/// Lets the future come to its nth place of waiting, or to its end.
+async fn wait_until<T>(place: u32, mut future: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
+    let mut polls = 0;
+    poll_fn(|context| {
+        polls += 1;
+        match future.as_mut().poll(context) {
+            Poll::Pending if polls < place => Poll::Pending,
+            poll => Poll::Ready(poll),
+        }
+    })
+    .await
 }
