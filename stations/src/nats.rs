@@ -23,14 +23,15 @@ pub struct NatsStation {
     pub server: Server,
 }
 
-fn command(port: u16, home: &Path) -> Vec<String> {
-    let program = std::env::var("PILLARBOX_TEST_NATS_SERVER")
-        .expect("PILLARBOX_TEST_NATS_SERVER names the server; `cargo xtask test` sets it");
-    let (port, home) = (port.to_string(), home.display().to_string());
-    [&program, "-js", "-a", "127.0.0.1", "-p", &port, "-sd", &home].map(String::from).into()
-}
-
 impl NatsStation {
+    /// What starts it on a port, in a directory.
+    pub fn command(port: u16, home: &Path) -> Vec<String> {
+        let program = std::env::var("PILLARBOX_TEST_NATS_SERVER")
+            .expect("PILLARBOX_TEST_NATS_SERVER names the server; `cargo xtask test` sets it");
+        let (port, home) = (port.to_string(), home.display().to_string());
+        [&program, "-js", "-a", "127.0.0.1", "-p", &port, "-sd", &home].map(String::from).into()
+    }
+
     /// A transport to it, with short time limits.
     pub fn nats(&self) -> Nats {
         Nats::with(&self.url(), options()).unwrap()
@@ -75,7 +76,7 @@ impl Station for NatsStation {
     };
 
     async fn open() -> Self {
-        Self { server: Server::start(command).await }
+        Self { server: Server::start(Self::command).await }
     }
 
     fn transport(&self) -> Arc<dyn Transport> {

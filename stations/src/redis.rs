@@ -22,14 +22,15 @@ pub struct RedisStation {
     pub server: Server,
 }
 
-fn command(port: u16, home: &Path) -> Vec<String> {
-    let (port, home) = (port.to_string(), home.display().to_string());
-    let line = ["redis-server", "--bind", "127.0.0.1", "--port", &port, "--dir", &home, "--save", ""];
-    let durable = ["--appendonly", "yes", "--appendfsync", "always"];
-    line.iter().chain(&durable).map(ToString::to_string).collect()
-}
-
 impl RedisStation {
+    /// What starts it on a port, in a directory.
+    pub fn command(port: u16, home: &Path) -> Vec<String> {
+        let (port, home) = (port.to_string(), home.display().to_string());
+        let line = ["redis-server", "--bind", "127.0.0.1", "--port", &port, "--dir", &home, "--save", ""];
+        let durable = ["--appendonly", "yes", "--appendfsync", "always"];
+        line.iter().chain(&durable).map(ToString::to_string).collect()
+    }
+
     /// Settings with short time limits.
     pub fn options() -> RedisOptions {
         RedisOptions { timeout: Duration::from_secs(2), ..RedisOptions::default() }
@@ -77,7 +78,7 @@ impl Station for RedisStation {
         Traits { knows_ids: false, refuses_nowhere: false, refused_bytes: None, is_durable: true, is_mortal: true };
 
     async fn open() -> Self {
-        Self { server: Server::start(command).await }
+        Self { server: Server::start(Self::command).await }
     }
 
     fn transport(&self) -> Arc<dyn Transport> {

@@ -22,6 +22,8 @@ mod chains;
 mod checks;
 pub mod cloud_events;
 pub mod connect;
+#[cfg(any(feature = "mqtt", feature = "nats", feature = "redis"))]
+mod encryption;
 #[cfg(any(feature = "amqp", feature = "mqtt", feature = "rabbitmq"))]
 mod endpoint;
 #[cfg(feature = "http")]

@@ -4,22 +4,25 @@ mod connection;
 mod packet;
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use pillarbox_core::{DeliveryResult, Invalid, Parcel, Problem, Transport, Undelivered};
 use rumqttc::mqttbytes::QoS;
-use rumqttc::{ClientError, NetworkOptions, PublishOptions, PublishResult};
+use rumqttc::{ClientError, NetworkOptions, PublishOptions, PublishResult, TlsConfiguration};
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject;
 use tokio::sync::RwLock;
 use tokio::time::{Instant, timeout_at};
 
 use self::connection::{Complaint, Connection, End, unavailable};
 use crate::batch::Batch;
-use crate::checks;
+use crate::encryption::unusable;
 use crate::endpoint::{Endpoint, Scheme};
 use crate::link::{Line, Link};
+use crate::{checks, encryption};
 
 const SCHEMES: [Scheme; 2] = [
     Scheme { name: "mqtt", port: 1883, is_encrypted: false },
@@ -311,15 +314,16 @@ impl MqttOptions {
     }
 
     fn tls(&self) -> Result<rumqttc::Transport, String> {
-        let Some(roots) = &self.root_certificates else {
-            return rumqttc::Transport::try_tls_with_default_config().map_err(|error| error.to_string());
+        let trusting = encryption::trusting(self.root_certificates.as_deref())?;
+        let config = match &self.identity {
+            None => trusting.with_no_client_auth(),
+            Some((ours, file)) => {
+                let key = PrivateKeyDer::from_pem_file(file).map_err(|error| unusable(file, &error))?;
+                let config = trusting.with_client_auth_cert(encryption::certificates(ours)?, key);
+                config.map_err(|error| unusable(ours, &error))?
+            }
         };
-        let pem = |file: &Path| {
-            std::fs::read(file).map_err(|error| format!("the file {} cannot be read: {error}", file.display()))
-        };
-        let identity =
-            self.identity.as_ref().map(|(ours, key)| Ok::<_, String>((pem(ours)?, pem(key)?))).transpose()?;
-        Ok(rumqttc::Transport::tls(pem(roots)?, identity, None))
+        Ok(rumqttc::Transport::tls_with_config(TlsConfiguration::Rustls(Arc::new(config))))
     }
 }
 

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use super::packet::PACKET_BYTES_MAX;
+use crate::encryption;
 
 /// Packets that wait for the task; what is in flight is bounded by the broker and by the options.
 const QUEUE_MAX: usize = 64;
@@ -157,6 +158,7 @@ fn words(error: &ConnectionError) -> String {
             format!("it closed the connection ({reason_code:?})")
         }
         ConnectionError::MqttState(StateError::Io(error)) | ConnectionError::Io(error) => error.to_string(),
+        ConnectionError::Tls(error) => format!("no encrypted connection: {}", encryption::words(error)),
         ConnectionError::NotConnAck(_) => "it does not speak MQTT 5".to_owned(),
         ConnectionError::Timeout(_) => "it does not answer".to_owned(),
         ConnectionError::RequestsDone => "the connection was closed".to_owned(),

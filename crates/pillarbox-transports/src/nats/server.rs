@@ -13,7 +13,7 @@ use pillarbox_core::{Invalid, Problem};
 use url::Url;
 use zeroize::Zeroizing;
 
-use crate::checks;
+use crate::{checks, encryption};
 
 /// What is asked of a server at once; everything beyond waits with the caller.
 pub(super) const WINDOW: usize = 1_000;
@@ -25,7 +25,8 @@ pub struct NatsOptions {
     pub timeout: Duration,
     /// A credentials file, as `nsc` makes it.
     pub credentials_file: Option<PathBuf>,
-    /// Certificates, as a PEM file, that are trusted instead of the system's.
+    /// Certificates, as a PEM file, that are trusted instead of the system's. Where they are given, nothing goes out in plain
+    /// text, whatever the address begins with; otherwise a server at `nats://` decides.
     pub root_certificates: Option<PathBuf>,
     /// The JetStream domain, where the server is a leaf node of one.
     pub domain: Option<String>,
@@ -126,10 +127,11 @@ impl Server {
             let doing = |error| format!("{self}: the credentials file cannot be used: {error}");
             options = options.credentials_file(file).await.map_err(doing)?;
         }
-        if let Some(file) = &self.options.root_certificates {
-            options = options.add_root_certificates(file.clone());
-        }
-        let client = options.connect(&self.addresses[..]).await.map_err(|error| format!("{self}: {error}"))?;
+        let roots = self.options.root_certificates.as_deref();
+        let encryption = encryption::trusting(roots).map_err(|why| format!("{self}: {why}"))?.with_no_client_auth();
+        let options = options.tls_client_config(encryption).require_tls(roots.is_some());
+        let connected = options.connect(&self.addresses[..]).await;
+        let client = connected.map_err(|error| format!("{self}: {}", encryption::words(&error)))?;
         let builder = ContextBuilder::new().timeout(self.options.timeout).ack_timeout(self.options.timeout);
         let context = match &self.options.domain {
             None => builder.build(client),

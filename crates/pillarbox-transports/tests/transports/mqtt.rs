@@ -17,6 +17,8 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
+mod encryption;
+
 const SETTINGS: &str = "persistence true\nmax_queued_messages 100000\nlog_dest none\nuser root\n";
 
 struct Mosquitto {
@@ -49,12 +51,8 @@ impl Station for Mosquitto {
 
     async fn place(&self, name: &str) -> String {
         let topic = format!("places/{name}");
-        let (tell, seen) = watch::channel(Vec::new());
-        let (ready, mut is_ready) = watch::channel(false);
-        let task = tokio::spawn(collect(self.server.port(), topic.clone(), tell, ready)).abort_handle();
-        is_ready.wait_for(|ready| *ready).await.expect("the subscriber runs");
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        places.insert(topic.clone(), Place { seen, task });
+        let place = Place::open(subscriber(self.server.port(), ""), &topic).await;
+        self.places.lock().unwrap_or_else(PoisonError::into_inner).insert(topic.clone(), place);
         topic
     }
 
@@ -87,6 +85,17 @@ impl Mosquitto {
     }
 }
 
+impl Place {
+    /// Answers once the broker knows of the subscriber.
+    async fn open(subscriber: rumqttc::MqttOptions, topic: &str) -> Self {
+        let (tell, seen) = watch::channel(Vec::new());
+        let (ready, mut is_ready) = watch::channel(false);
+        let task = tokio::spawn(collect(subscriber, topic.to_owned(), tell, ready)).abort_handle();
+        is_ready.wait_for(|ready| *ready).await.expect("the subscriber runs");
+        Self { seen, task }
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
         self.task.abort();
@@ -107,8 +116,13 @@ fn subscriber(port: u16, client_id: &str) -> rumqttc::MqttOptions {
     options
 }
 
-async fn collect(port: u16, topic: String, tell: watch::Sender<Vec<Arrived>>, ready: watch::Sender<bool>) {
-    let (client, mut events) = AsyncClient::builder(subscriber(port, "")).build();
+async fn collect(
+    subscriber: rumqttc::MqttOptions,
+    topic: String,
+    tell: watch::Sender<Vec<Arrived>>,
+    ready: watch::Sender<bool>,
+) {
+    let (client, mut events) = AsyncClient::builder(subscriber).build();
     let mut again = tokio::time::interval(Duration::from_millis(10));
     loop {
         match events.poll().await {

@@ -13,6 +13,8 @@ use pillarbox_testing::MemoryStore;
 use pillarbox_testing::station::Station;
 use stations::NatsStation;
 
+mod encryption;
+
 mod transport {
     pillarbox_testing::transport_suite!(super::NatsStation);
 }
