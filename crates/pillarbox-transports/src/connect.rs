@@ -35,8 +35,8 @@ pub struct Settings {
     pub headers: Vec<(String, Zeroizing<String>)>,
     /// Files: whether lines must be on the disk before they count as delivered.
     pub is_synced: bool,
-    /// A PEM file with the certificates that are trusted: by NATS and MQTT instead of the system's, by RabbitMQ, AMQP and
-    /// webhooks besides the usual ones.
+    /// A PEM file with the certificates that are trusted: by NATS, Redis and MQTT instead of the system's, by RabbitMQ, AMQP
+    /// and webhooks besides the usual ones.
     pub root_certificates: Option<PathBuf>,
     /// Redis: entries that a stream keeps, roughly.
     pub stream_length_max: Option<u64>,
@@ -189,6 +189,7 @@ pub fn transport_from_url(url: &str, settings: &Settings) -> Result<Arc<dyn Tran
             options.stream_length_max = settings.stream_length_max;
             options.makes_streams = settings.makes_streams.unwrap_or(options.makes_streams);
             options.replicas = settings.replicas.unwrap_or(options.replicas);
+            options.root_certificates.clone_from(&settings.root_certificates);
         }),
         #[cfg(feature = "lines")]
         "lines" => Ok(Arc::new(lines(scheme, rest, settings)?)),

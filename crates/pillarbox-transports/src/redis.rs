@@ -21,7 +21,7 @@ pub use subscription::{RedisSubscription, RedisSubscriptionOptions};
 
 use crate::chains::behind;
 use crate::link::{Line, Link};
-use server::Server;
+use server::{Connection, Server};
 
 /// What one transaction takes, so that it does not keep the server from everybody else.
 const ENTRIES_MAX: usize = 500;
@@ -48,7 +48,7 @@ pub struct Redis {
 
 struct Shared {
     server: Server,
-    link: Link<MultiplexedConnection>,
+    link: Link<Connection>,
 }
 
 impl Redis {
@@ -63,11 +63,11 @@ impl Redis {
         Ok(Self { shared: Arc::new(Shared { server: Server::parse(url, options)?, link: Link::new() }) })
     }
 
-    async fn line(&self, deadline: Instant) -> Result<Line<MultiplexedConnection>, Undelivered> {
+    async fn line(&self, deadline: Instant) -> Result<Line<Connection>, Undelivered> {
         let Shared { server, link } = &*self.shared;
         match timeout_at(deadline, link.get(server.connect())).await {
             Ok(line) => line.map_err(Undelivered::unavailable),
-            Err(_) => Err(self.late("no connection")),
+            Err(_) => Err(self.late(server.no_connection())),
         }
     }
 
@@ -191,7 +191,7 @@ impl Transport for Redis {
                 break self.late("no answer");
             }
             let chosen: Vec<_> = part.iter().map(|at| &parcels[*at]).collect();
-            match timeout_at(deadline, self.store(&mut line.connection, &chosen)).await {
+            match timeout_at(deadline, self.store(&mut line.connection.redis, &chosen)).await {
                 Ok(Ok(answers)) => batch.record(part.into_iter().zip(answers)),
                 Ok(Err(error)) => break Undelivered::unavailable(format!("{}: {error}", self.shared.server)),
                 Err(_) => break self.late("no answer"),
@@ -208,7 +208,7 @@ impl Transport for Redis {
     async fn probe(&self) -> Result<(), Undelivered> {
         let deadline = self.deadline();
         let mut line = self.line(deadline).await?;
-        let answer = timeout_at(deadline, cmd("PING").exec_async(&mut line.connection)).await;
+        let answer = timeout_at(deadline, cmd("PING").exec_async(&mut line.connection.redis)).await;
         let away = match answer {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(error)) => Undelivered::unavailable(format!("{}: {error}", self.shared.server)),
@@ -222,7 +222,7 @@ impl Transport for Redis {
         let mut findings = vec![Finding::broker(&self.probe().await)];
         let deadline = self.deadline();
         if let Ok(mut line) = self.line(deadline).await {
-            let looked = timeout_at(deadline, diagnosis::settings(&mut line.connection)).await;
+            let looked = timeout_at(deadline, diagnosis::settings(&mut line.connection.redis)).await;
             findings.extend(looked.unwrap_or_default());
         }
         findings

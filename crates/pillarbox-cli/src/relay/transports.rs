@@ -108,7 +108,11 @@ impl TransportSection {
             ("networks", !self.networks.is_empty(), &["http"]),
             ("headers", !self.headers.is_empty(), &["http"]),
             ("sync", self.sync, &["lines"]),
-            ("root_certificates", self.root_certificates.is_some(), &["amqp", "http", "mqtt", "nats", "rabbitmq"]),
+            (
+                "root_certificates",
+                self.root_certificates.is_some(),
+                &["amqp", "http", "mqtt", "nats", "rabbitmq", "redis"],
+            ),
             ("stream_length_max", self.stream_length_max.is_some(), &["redis"]),
             ("makes_streams", self.makes_streams.is_some(), &["redis"]),
             ("replicas", self.replicas.is_some(), &["redis"]),
@@ -168,12 +172,13 @@ mod tests {
 
     #[test]
     fn certificates_that_cannot_be_read_are_told_at_once() {
-        for url in ["tls://h", "mqtts://h", "amqps://h", "amqps10://h", "https://h.example"] {
+        for url in ["tls://h", "rediss://h", "mqtts://h", "amqps://h", "amqps10://h", "https://h.example"] {
             let words = refused(&format!("url = \"{url}\"\nroot_certificates = \"no/such.pem\"")).unwrap();
             assert!(words.starts_with("transports.bus: root_certificates cannot be read: "), "{words}");
         }
-        let own = concat!("url = \"rediss://h\"\nroot_certificates = \"", env!("CARGO_MANIFEST_DIR"), "/Cargo.toml\"");
-        let words = "transports.bus: root_certificates is for amqp, http, mqtt, nats, rabbitmq, not for redis";
-        assert_eq!(refused(own).as_deref(), Some(words));
+        let own = |url| format!("url = \"{url}\"\nroot_certificates = \"{}/Cargo.toml\"", env!("CARGO_MANIFEST_DIR"));
+        assert_eq!(refused(&own("rediss://h")), None);
+        let words = "transports.bus: root_certificates is for amqp, http, mqtt, nats, rabbitmq, redis, not for lines";
+        assert_eq!(refused(&own("stdout:")).as_deref(), Some(words));
     }
 }

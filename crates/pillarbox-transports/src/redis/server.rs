@@ -1,13 +1,19 @@
 //! Where a Redis server is, and what it says when it does not do what it is asked.
 
 use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use pillarbox_core::{Invalid, Problem, Undelivered};
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client};
+use redis::{AsyncConnectionConfig, Client, ConnectionAddr, RedisConnectionInfo};
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio::task::AbortHandle;
+use tokio_rustls::TlsConnector;
 
-use crate::checks;
+use crate::{checks, encryption};
 
 /// How a Redis server is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,11 +27,14 @@ pub struct RedisOptions {
     pub makes_streams: bool,
     /// Replicas that must have a message before it counts as delivered; none unless set.
     pub replicas: u32,
+    /// Certificates, as a PEM file, that are trusted instead of the system's. Only for `rediss://`.
+    pub root_certificates: Option<PathBuf>,
 }
 
 impl Default for RedisOptions {
     fn default() -> Self {
-        Self { timeout: Duration::from_secs(10), stream_length_max: None, makes_streams: true, replicas: 0 }
+        let timeout = Duration::from_secs(10);
+        Self { timeout, stream_length_max: None, makes_streams: true, replicas: 0, root_certificates: None }
     }
 }
 
@@ -50,15 +59,64 @@ impl Server {
             problems.push(Problem::malformed("url", complaint));
             return Invalid::unless_empty(problems).and(Err(Problem::empty("url").into()));
         };
+        match client.get_connection_info().addr() {
+            ConnectionAddr::TcpTls { insecure: false, .. } => {}
+            ConnectionAddr::TcpTls { .. } => {
+                problems
+                    .push(Problem::malformed("url", "must not end with #insecure: certificates are always checked"));
+            }
+            _ if options.root_certificates.is_some() => {
+                problems.push(Problem::malformed("url", "must begin with rediss:// where certificates are given"));
+            }
+            _ => {}
+        }
         Invalid::unless_empty(problems)?;
         Ok(Self { client, options })
     }
 
-    pub(super) async fn connect(&self) -> Result<MultiplexedConnection, String> {
+    pub(super) async fn connect(&self) -> Result<Connection, String> {
         // Calls have time limits of their own, for connecting and answering together.
         let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-        let connected = self.client.get_multiplexed_async_connection_with_config(&config).await;
-        connected.map_err(|error| format!("{self}: {error}"))
+        let info = self.client.get_connection_info();
+        let connected = match info.addr() {
+            ConnectionAddr::TcpTls { host, port, .. } => {
+                self.encrypted(host, *port, info.redis_settings(), config).await
+            }
+            _ => match self.client.get_multiplexed_async_connection_with_config(&config).await {
+                Ok(redis) => Ok(Connection { redis, _driver: None }),
+                Err(error) => Err(error.to_string()),
+            },
+        };
+        connected.map_err(|why| format!("{self}: {why}"))
+    }
+
+    /// By hand: the client would take its provider of encryption from the process, and end it where there is none.
+    async fn encrypted(
+        &self,
+        host: &str,
+        port: u16,
+        login: &RedisConnectionInfo,
+        config: AsyncConnectionConfig,
+    ) -> Result<Connection, String> {
+        let trusting = encryption::trusting(self.options.root_certificates.as_deref())?;
+        let encryption = TlsConnector::from(Arc::new(trusting.with_no_client_auth()));
+        let name = ServerName::try_from(host.to_owned()).map_err(|error| error.to_string())?;
+        let stream = TcpStream::connect((host, port)).await.map_err(|error| error.to_string())?;
+        stream.set_nodelay(true).map_err(|error| error.to_string())?;
+        let unencrypted = |error| format!("no encrypted connection: {}", encryption::words(&error));
+        let stream = encryption.connect(name, stream).await.map_err(unencrypted)?;
+        let opened = MultiplexedConnection::new_with_config(login, stream, config).await;
+        let (redis, driver) = opened.map_err(|error| error.to_string())?;
+        let driver = Driver(tokio::spawn(driver).abort_handle());
+        Ok(Connection { redis, _driver: Some(Arc::new(driver)) })
+    }
+
+    /// What was wanted of it in vain.
+    pub(super) fn no_connection(&self) -> &'static str {
+        match self.client.get_connection_info().addr() {
+            ConnectionAddr::TcpTls { .. } => "no encrypted connection",
+            _ => "no connection",
+        }
     }
 
     /// What an error of the server means for a message.
@@ -72,6 +130,22 @@ impl Server {
             // Loading, full, read-only, without permission: it takes nothing from us now.
             _ => Undelivered::unavailable(said),
         }
+    }
+}
+
+/// A connection that clones share. With the last of them ends whatever it had not sent yet.
+#[derive(Clone)]
+pub(super) struct Connection {
+    pub(super) redis: MultiplexedConnection,
+    /// Of an encrypted one; others have theirs inside.
+    _driver: Option<Arc<Driver>>,
+}
+
+struct Driver(AbortHandle);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 
@@ -94,12 +168,16 @@ mod tests {
 
     #[test]
     fn what_is_no_address_is_told_before_any_connection() {
-        for bad in ["", "http://one", "redis://", "redis://one:99999", "one:1"] {
+        for bad in ["", "http://one", "redis://", "redis://one:99999", "one:1", "rediss://one/#insecure"] {
             assert_eq!(Server::parse(bad, RedisOptions::default()).unwrap_err().problems()[0].field(), "url", "{bad}");
         }
         let options = RedisOptions { timeout: Duration::MAX, stream_length_max: Some(0), ..RedisOptions::default() };
         let refused = Server::parse("redis://one", options).unwrap_err();
         assert_eq!(refused.problems().iter().map(Problem::field).collect::<Vec<_>>(), ["timeout", "stream_length_max"]);
+        let options = RedisOptions { root_certificates: Some("ca.pem".into()), ..RedisOptions::default() };
+        assert!(Server::parse("rediss://one", options.clone()).is_ok());
+        let refused = Server::parse("redis://one", options).unwrap_err();
+        assert!(refused.to_string().contains("rediss://"), "{refused}");
     }
 
     #[test]

@@ -8,11 +8,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use pillarbox_core::{BrokerError, Delivered, Incoming, Intaken, Invalid, Problem, Receipt, Subscription};
-use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisResult, Value, cmd};
 use tokio::time::{Instant, timeout};
 
-use super::server::{RedisOptions, Server};
+use super::server::{Connection, RedisOptions, Server};
 use super::{check, entry};
 use crate::checks;
 
@@ -95,8 +94,8 @@ pub struct RedisSubscription {
 
 struct Session {
     /// Waits most of the time, so that acknowledgements need another one.
-    reader: MultiplexedConnection,
-    teller: MultiplexedConnection,
+    reader: Connection,
+    teller: Connection,
     /// Goes on when nobody waits for it any more: the server would not deliver again what it has answered.
     reading: Option<Reading>,
     claim_at: Instant,
@@ -138,7 +137,7 @@ impl RedisSubscription {
         let reading = session.reading.get_or_insert_with(|| {
             let is_claim = session.claim_at <= Instant::now();
             let command = if is_claim { options.claim(&session.cursor, limit) } else { options.read(limit) };
-            let mut connection = session.reader.clone();
+            let mut connection = session.reader.redis.clone();
             Reading { is_claim, answer: Box::pin(async move { command.query_async(&mut connection).await }) }
         });
         let answer = timeout(within, &mut reading.answer).await;
@@ -203,7 +202,7 @@ impl Subscription for RedisSubscription {
         }
         let within = self.server.options.timeout;
         let session = self.session().await?;
-        let error = match timeout(within, told.exec_async(&mut session.teller)).await {
+        let error = match timeout(within, told.exec_async(&mut session.teller.redis)).await {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(error)) => failed(&self.server, error),
             Err(_) => late(&self.server),
@@ -218,7 +217,7 @@ async fn open(server: &Server, options: &RedisSubscriptionOptions) -> Result<Ses
     let mut teller = server.connect().await.map_err(BrokerError::new)?;
     let mut create = cmd("XGROUP");
     create.arg("CREATE").arg(&options.stream).arg(&options.group).arg("0").arg("MKSTREAM");
-    match create.exec_async(&mut teller).await {
+    match create.exec_async(&mut teller.redis).await {
         Err(error) if error.code() != Some("BUSYGROUP") => Err(failed(server, error)),
         _ => Ok(Session { reader, teller, reading: None, claim_at: Instant::now(), cursor: first_cursor() }),
     }

@@ -7,6 +7,8 @@ use pillarbox_transports::Redis;
 use pillarbox_transports::redis::RedisOptions;
 use stations::RedisStation;
 
+mod encryption;
+
 mod transport {
     pillarbox_testing::transport_suite!(super::RedisStation);
 }
