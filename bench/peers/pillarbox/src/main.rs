@@ -16,8 +16,8 @@ use tokio::sync::OnceCell;
 const TOPIC: &str = "order.created";
 const CLAIM: u32 = 1000;
 
-/// While one waits for the disk and one for its messages, a third keeps the server busy.
-const CALLS: usize = 3;
+/// While one waits for the disk and one for its messages, two keep the server busy.
+const CALLS: usize = 4;
 
 /// Sixteen writers, and the runtime beside them.
 const CONNECTIONS: u32 = 24;
