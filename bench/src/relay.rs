@@ -25,6 +25,9 @@ const CALLS: usize = 4;
 
 const SCHEMA: &str = "bench_relay";
 
+/// What is left of delivered messages, as the relay's file says it, and as tables do; the first is what comes unless it is said.
+const KEEPS: [(&str, &str); 2] = [("message", "relay"), ("nothing", "relay that keeps nothing")];
+
 /// How often the broker is asked how much it has.
 const ASKED: Duration = Duration::from_millis(20);
 
@@ -47,15 +50,20 @@ async fn beside_direct<B: Broker + Source>(way: &str, outbox: &Outbox, scale: Sc
     if !report.wants(work) && !report.wants(way) {
         return;
     }
-    let mut figure = Figure::new(way, work, ["from memory", "relay"]);
+    let mut figures = KEEPS.map(|(_, name)| Figure::new(way, work, ["from memory", name]));
     for round in 0..=scale.rounds {
-        let pair = [direct::rate::<B>(scale.messages).await, drained::<B>(outbox, scale.messages).await.per_second];
-        if round > 0 {
-            figure.add(pair);
+        let direct = direct::rate::<B>(scale.messages).await;
+        for ((keep, _), figure) in KEEPS.iter().zip(&mut figures) {
+            let relay = drained::<B>(outbox, scale.messages, keep).await.per_second;
+            if round > 0 {
+                figure.add([direct, relay]);
+            }
         }
     }
-    eprintln!("{figure}");
-    report.add(figure);
+    for figure in figures {
+        eprintln!("{figure}");
+        report.add(figure);
+    }
 }
 
 async fn peak<B: Broker + Source>(way: &str, outbox: &Outbox, count: usize, report: &mut Report) {
@@ -63,7 +71,7 @@ async fn peak<B: Broker + Source>(way: &str, outbox: &Outbox, count: usize, repo
     if !report.wants(&work) && !report.wants(way) {
         return;
     }
-    let drained = drained::<B>(outbox, count).await;
+    let drained = drained::<B>(outbox, count, KEEPS[0].0).await;
     eprintln!("{way}: {:.0} messages/s", drained.per_second);
     report.add_peak(Peak::new(way, &work, drained.peak_bytes));
 }
@@ -75,13 +83,13 @@ struct Drained {
 
 /// From the first messages that the broker has until it has all and the store knows it. The start of the process, and of its
 /// connections, does not count: what is fed from memory has connected, too.
-async fn drained<B: Broker + Source>(outbox: &Outbox, count: usize) -> Drained {
+async fn drained<B: Broker + Source>(outbox: &Outbox, count: usize, keep: &str) -> Drained {
     outbox.clear().await;
     outbox.fill(count).await;
     outbox.0.settle_down().await;
     let broker = B::open().await;
     let destination = broker.place("bench").await;
-    let mut relay = Relay::start(&postgres::url(), SCHEMA, &broker.url(), &destination);
+    let mut relay = Relay::start(&postgres::url(), SCHEMA, keep, &broker.url(), &destination);
     let mut asked = tokio::time::interval(ASKED);
     let mut first = None;
     loop {

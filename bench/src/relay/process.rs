@@ -13,12 +13,12 @@ pub(super) struct Relay {
 }
 
 impl Relay {
-    /// Everything but where is left as it is unless told otherwise.
-    pub(super) fn start(url: &str, schema: &str, to: &str, destination: &str) -> Self {
+    /// Everything but where, and what it keeps, is left as it is unless told otherwise.
+    pub(super) fn start(url: &str, schema: &str, keep: &str, to: &str, destination: &str) -> Self {
         let home = tempfile::tempdir().unwrap();
         let file = home.path().join("pillarbox.toml");
         let text = format!(
-            "[relay]\nlisten = \"off\"\n[stores.bench]\nurl = \"{url}\"\nschema = \"{schema}\"\n\
+            "[relay]\nlisten = \"off\"\nkeep = \"{keep}\"\n[stores.bench]\nurl = \"{url}\"\nschema = \"{schema}\"\n\
              [transports.broker]\nurl = \"{to}\"\n[[routes]]\nto = \"broker\"\ndestination = \"{destination}\"\n"
         );
         std::fs::write(&file, text).unwrap();

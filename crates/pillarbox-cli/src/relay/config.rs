@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use pillarbox::naming::Naming;
 use pillarbox::relay::DELIVERY_BATCH_DEFAULT;
+use pillarbox::retention::Retention;
 use pillarbox::{Backend, Route, StorePlace, Template};
 use serde::Deserialize;
 
@@ -48,6 +49,21 @@ pub(crate) struct RelaySection {
     pub(crate) attempts: u32,
     /// Under which name it stands in the list of instances; in none unless set.
     pub(crate) instance: Option<String>,
+    /// What is left of a message that was delivered.
+    keep: Keep,
+    /// How long; as long as the library keeps it unless set.
+    #[serde(with = "duration::optional")]
+    keep_for: Option<Duration>,
+}
+
+/// What is left of a message that was delivered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Keep {
+    #[default]
+    Message,
+    Receipt,
+    Nothing,
 }
 
 impl Default for RelaySection {
@@ -61,6 +77,20 @@ impl Default for RelaySection {
             poll_interval: Duration::from_millis(500),
             attempts: 10,
             instance: None,
+            keep: Keep::default(),
+            keep_for: None,
+        }
+    }
+}
+
+impl RelaySection {
+    /// What becomes of messages that were delivered.
+    pub(crate) fn retention(&self) -> Retention {
+        let time = self.keep_for.or(Retention::default().keeps_for()).unwrap_or_default();
+        match self.keep {
+            Keep::Message => Retention::Message(time),
+            Keep::Receipt => Retention::Receipt(time),
+            Keep::Nothing => Retention::Delete,
         }
     }
 }
@@ -154,6 +184,9 @@ impl Config {
             if transport.format != Format::Plain && transport.source.is_none() {
                 problems.push(format!("transports.{name}.source is missing: CloudEvents say where they come from"));
             }
+        }
+        if config.relay.keep == Keep::Nothing && config.relay.keep_for.is_some() {
+            problems.push("relay.keep_for says how long, and relay.keep that nothing is kept".to_owned());
         }
         if config.stores.is_empty() {
             problems.push("there is no [stores.<name>]".to_owned());
@@ -310,6 +343,25 @@ mod tests {
         assert_eq!(config.transports["bus"].timeout, Some(Duration::from_millis(1500)));
         assert_eq!(config.routes[0].destination, "shop.{topic}");
         assert!(!format!("{config:?}").contains("canary"), "no secret is shown");
+    }
+
+    #[test]
+    fn a_file_says_what_is_left_of_delivered_messages() {
+        let kept = |lines: &str| {
+            parse(&WHOLE.replace("[relay]", &format!("[relay]\n{lines}"))).map(|file| file.relay.retention())
+        };
+        let (week, hour) = (Retention::default().keeps_for().unwrap(), Duration::from_secs(3600));
+        for (lines, retention) in [
+            ("", Retention::Message(week)),
+            ("keep = 'receipt'", Retention::Receipt(week)),
+            ("keep_for = '1h'", Retention::Message(hour)),
+            ("keep = 'receipt'\nkeep_for = '1h'", Retention::Receipt(hour)),
+            ("keep = 'nothing'", Retention::Delete),
+        ] {
+            assert_eq!(kept(lines), Ok(retention), "{lines}");
+        }
+        assert!(kept("keep = 'nothing'\nkeep_for = '1h'").unwrap_err().contains("relay.keep_for"));
+        assert!(kept("keep = 'some'").unwrap_err().contains("line 3"));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use pillarbox::relay::To;
 use pillarbox::retry::RetryPolicy;
+use pillarbox::store::StoreOptions;
 use pillarbox::{
     Discovery, DiscoveryError, Fleet, FleetBuilder, Invalid, Problem, RouteTable, Selector, ShutdownReport, StorePlace,
     Transport, UnknownTopics, async_trait, this_process,
@@ -71,6 +72,7 @@ impl Prepared {
             .reap_interval(relay.lease)
             .retry(retry)
             .unknown_topics(UnknownTopics::Leave)
+            .store_options(StoreOptions { retention: relay.retention(), ..StoreOptions::default() })
             .obey_pauses(OBEY_WITHIN);
         if places.0.len() <= LISTENED_MAX {
             builder = builder.wakeups();

@@ -120,6 +120,25 @@ async fn a_relay_delivers_until_it_is_told_to_end() {
     assert_eq!(store.overview().await.unwrap().total().done, 2);
 }
 
+/// WRK-09: what is left of a delivered message is a setting.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_keeps_what_it_is_told_to() {
+    for (keep, left) in [("nothing", None), ("receipt", Some(true)), ("message", Some(false))] {
+        let (directory, url) = fresh();
+        let message = Message::new("order.created", "one");
+        let store = store_with(&url, std::slice::from_ref(&message)).await;
+        let path = config(&directory, &url, EVERYTHING);
+        let text = std::fs::read_to_string(&path).unwrap().replace("[relay]", &format!("[relay]\nkeep = \"{keep}\""));
+        std::fs::write(&path, text).unwrap();
+        let mut relay = Running::start(&["--config", &path]);
+        relay.says();
+        assert_eq!(relay.delivered()["payload"], "one");
+        relay.end();
+        let kept = store.get(pillarbox::admin::MessageName::Message(message.id())).await.unwrap();
+        assert_eq!(kept.map(|kept| kept.is_receipt), left, "{keep}");
+    }
+}
+
 /// SIGHUP reads the routes again; a file that is wrong changes nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_relay_reads_its_routes_again() {
