@@ -386,12 +386,12 @@ impl MysqlStore {
         {
             let more = self.transact(vec![self.next(&rest, start).statement]).await;
             let Ok((more, highest)) = more.and_then(|rows| self.claimed_in(&rows)) else { return Ok(taken) };
-            look.claimed(Instant::now(), highest, rest.rest(more.len()).is_none(), more.iter().any(Claimed::has_key));
+            look.brought(&rest, &more, highest);
             taken.extend(more);
             taken.sort_by_key(|message| message.held.work_id);
             return Ok(taken);
         }
-        look.claimed(Instant::now(), highest, claim.rest(taken.len()).is_none(), taken.iter().any(Claimed::has_key));
+        look.brought(claim, &taken, highest);
         Ok(taken)
     }
 

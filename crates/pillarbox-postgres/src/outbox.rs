@@ -194,22 +194,12 @@ impl PostgresStore {
         {
             let more = self.fetch(&self.sql().claim, |query| self.bind_plain_claim(query, &rest, start)).await;
             let Ok(more) = more.and_then(|rows| sorted_claimed(&rows, &rest)) else { return Ok(claimed) };
-            look.claimed(
-                Instant::now(),
-                highest_row(&more),
-                rest.rest(more.len()).is_none(),
-                more.iter().any(Claimed::has_key),
-            );
+            look.brought(&rest, &more, highest_row(&more));
             claimed.extend(more);
             claimed.sort_unstable_by_key(|claimed| claimed.held.work_id);
             return Ok(claimed);
         }
-        look.claimed(
-            Instant::now(),
-            highest_row(&claimed),
-            claim.rest(claimed.len()).is_none(),
-            claimed.iter().any(Claimed::has_key),
-        );
+        look.brought(claim, &claimed, highest_row(&claimed));
         Ok(claimed)
     }
 

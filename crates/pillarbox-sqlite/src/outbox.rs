@@ -230,9 +230,7 @@ fn start_of(look: Option<&Look<'_>>) -> i64 {
 /// Takes note of what a claim brought, for the next one.
 fn note_claimed(claim: &Claim, claimed: &[Claimed], look: Option<Look<'_>>) {
     if let Some(look) = look {
-        let full = claimed.len() >= usize::try_from(claim.limit()).unwrap_or(usize::MAX);
-        let highest = claimed.last().map(|last| last.held.work_id);
-        look.claimed(Instant::now(), highest, full, claimed.iter().any(Claimed::has_key));
+        look.brought(claim, claimed, claimed.last().map(|last| last.held.work_id));
     }
 }
 

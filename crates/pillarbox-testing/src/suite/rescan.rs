@@ -1,7 +1,6 @@
 //! Claims that start where the last one ended.
 
-use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::task::Poll;
 
 use super::support::*;
@@ -85,7 +84,7 @@ pub async fn what_was_committed_before_a_claim_is_found_beside_another_claim<H: 
     claimed_past(&h, owner).await;
     for place in 1..8 {
         let mut early = pin!(h.store().claim(claim_of(owner, 10)));
-        let earlier = wait_until(place, early.as_mut()).await;
+        let earlier = come_to(place, early.as_mut()).await;
         let new = messages(1);
         enqueue(&another(&h).await, &new).await;
         let mut found = claim(h.store(), owner, 10).await;
@@ -96,17 +95,4 @@ pub async fn what_was_committed_before_a_claim_is_found_beside_another_claim<H: 
         found.extend(early.expect("the other claim failed"));
         assert_eq!(ids_of(&found), ids(&new), "the other claim waited for the time number {place}");
     }
-}
-
-/// Lets the future come to its nth place of waiting, or to its end.
-async fn wait_until<T>(place: u32, mut future: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
-    let mut polls = 0;
-    poll_fn(|context| {
-        polls += 1;
-        match future.as_mut().poll(context) {
-            Poll::Pending if polls < place => Poll::Pending,
-            poll => Poll::Ready(poll),
-        }
-    })
-    .await
 }

@@ -1,7 +1,7 @@
 //! Short words for what every behaviour does.
 
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -275,16 +275,20 @@ pub(super) async fn cut_short<T>(polls: u32, future: impl Future<Output = T>) {
 
 /// Lets the future come to its nth place of waiting, then drops it there. Unlike [`cut_short`], it meets every such place.
 pub(super) async fn cut_at<T>(place: u32, future: impl Future<Output = T>) {
-    let mut future = pin!(future);
+    let _ = come_to(place, pin!(future)).await;
+}
+
+/// Lets the future come to its nth place of waiting, or to its end.
+pub(super) async fn come_to<T>(place: u32, mut future: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
     let mut polls = 0;
     poll_fn(|context| {
         polls += 1;
         match future.as_mut().poll(context) {
             Poll::Pending if polls < place => Poll::Pending,
-            _ => Poll::Ready(()),
+            poll => Poll::Ready(poll),
         }
     })
-    .await;
+    .await
 }
 
 /// Claims and acknowledges, with time passing, until so many messages have been seen: what was cut short may hold some of
