@@ -203,7 +203,7 @@ impl Wholeness {
         self.is_proven
     }
 
-    /// Whether the user has ever had the connection, and may have ended the transaction by a statement.
+    /// Whether the user has had the connection, and may have ended the transaction by a statement that nobody has noticed.
     pub fn was_lent(self) -> bool {
         self.was_lent
     }
@@ -239,6 +239,12 @@ impl Wholeness {
     #[must_use]
     pub fn proven(self, by_server: bool) -> Self {
         Self { is_proven: self.is_proven || by_server, ..self }
+    }
+
+    /// After the server has shown that the transaction is open, whoever had it before.
+    #[must_use]
+    pub fn shown(self) -> Self {
+        Self { is_proven: true, was_lent: false, ..self }
     }
 
     /// While something is done about a savepoint. What cannot be undone, or perhaps was not, must not be committed.
@@ -297,6 +303,13 @@ mod tests {
         assert!(whole.doubted().proven(true).is_proven());
         assert!(!whole.after(Savepoint::Set(1)).is_proven());
         assert!(whole.opened().proven(true).torn().is_some(), "a later answer mends nothing");
+        assert!(whole.opened().shown().torn().is_some(), "nor does this");
+        assert!(
+            whole.lent().proven(true).was_lent(),
+            "it may have been ended by a statement, and the answer be another's"
+        );
+        assert!(whole.lent().shown().is_proven() && !whole.lent().shown().was_lent());
+        assert!(whole.lent().shown().lent().was_lent());
     }
 
     #[test]

@@ -299,6 +299,7 @@ RETURNS SETOF pillarbox.outbox LANGUAGE plpgsql
 AS $$
 DECLARE
     moment timestamptz := clock_timestamp();
+    until timestamptz := moment + $3 * interval '1 microsecond';
     dead_holds boolean := $7 & 1 = 1;
     partition_count integer := length($8);
     woken_count bigint := 0;
@@ -429,7 +430,7 @@ BEGIN
     END LOOP;
     RETURN QUERY
     UPDATE pillarbox.outbox AS live
-    SET owner_token = $1, fence = $2, locked_until = moment + $3 * interval '1 microsecond',
+    SET owner_token = $1, fence = $2, locked_until = until,
         attempts = least(live.attempts, 2147483646) + 1,
         lost_lease_count = CASE WHEN live.owner_token IS NULL THEN live.lost_lease_count
                                 ELSE least(live.lost_lease_count, 2147483646) + 1 END
@@ -452,6 +453,7 @@ RETURNS SETOF pillarbox.outbox LANGUAGE plpgsql
 AS $$
 DECLARE
     moment timestamptz := clock_timestamp();
+    until timestamptz := moment + $3 * interval '1 microsecond';
     woken_count bigint := 0;
     held_back bigint;
     tids tid[];
@@ -525,7 +527,7 @@ BEGIN
     END IF;
     RETURN QUERY
     UPDATE pillarbox.outbox AS live
-    SET owner_token = $1, fence = $2, locked_until = moment + $3 * interval '1 microsecond',
+    SET owner_token = $1, fence = $2, locked_until = until,
         attempts = least(live.attempts, 2147483646) + 1,
         lost_lease_count = CASE WHEN live.owner_token IS NULL THEN live.lost_lease_count
                                 ELSE least(live.lost_lease_count, 2147483646) + 1 END

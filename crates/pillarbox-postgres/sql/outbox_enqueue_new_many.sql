@@ -3,4 +3,4 @@ INSERT INTO pillarbox.outbox (message_id, topic, payload /*names*/)
 SELECT input.message_id, input.topic, input.payload /*values*/
 FROM unnest(CASE WHEN $0 = 'guard' THEN $1::uuid[] END, $2::text[], $3::bytea[] /*arrays*/)
     AS input (message_id, topic, payload /*columns*/)
-RETURNING id
+RETURNING id, NOT cmin = '0'::cid

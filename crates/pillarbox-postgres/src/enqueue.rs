@@ -103,16 +103,29 @@ pub(crate) async fn insert_all(
     connection: &mut PgConnection,
     enqueue: Enqueue<'_>,
 ) -> Result<Vec<Enqueued>, StoreError> {
+    insert_and_look(store, connection, enqueue).await.map(|(answers, _)| answers)
+}
+
+/// Inserts the messages, and tells whether the server has shown on the way that the connection is inside a transaction that was
+/// begun. It can do so where that has written before; otherwise nothing is known.
+pub(crate) async fn insert_and_look(
+    store: &PostgresStore,
+    connection: &mut PgConnection,
+    enqueue: Enqueue<'_>,
+) -> Result<(Vec<Enqueued>, bool), StoreError> {
     let messages = enqueue.distinct();
     let mut stored = Vec::with_capacity(messages.len());
+    let mut is_open = false;
     for chunk in chunks(&messages, STATEMENT_BYTES_MAX, usize::MAX) {
         let insert = Insert::of(store, chunk, &enqueue);
         let query = store.query(insert.statement(), |query| insert.bind(query));
         let rows = query.fetch_all(&mut *connection).await.map_err(store_error);
         store.notice_if_foreign(&rows);
-        stored.extend(insert.stored(&rows?)?);
+        let rows = rows?;
+        is_open = insert.has_shown_a_transaction(&rows)?;
+        stored.extend(insert.stored(&rows)?);
     }
-    Ok(enqueue_answers(&enqueue, stored))
+    Ok((enqueue_answers(&enqueue, stored), is_open))
 }
 
 /// Gives rows that are under a running lease another content, by a statement that takes what `outbox_enqueue_delayed.sql`
@@ -221,6 +234,15 @@ impl<'s, 'm> Insert<'s, 'm> {
             .bind(self.lease.map(|lease| lease.fence().as_i64()))
     }
 
+    /// Whether the statement has said that it ran in a transaction that was begun.
+    fn has_shown_a_transaction(&self, rows: &[PgRow]) -> Result<bool, StoreError> {
+        match (&self.form, rows.first()) {
+            (Form::New(_), Some(row)) => get(row, 1),
+            (Form::One, Some(row)) => get(row, 0),
+            (Form::Many | Form::Delayed, _) | (_, None) => Ok(false),
+        }
+    }
+
     /// The messages that are new, from what the statement answered.
     fn stored(&self, rows: &[PgRow]) -> Result<Vec<(MessageId, Placement)>, StoreError> {
         if matches!(self.form, Form::New(_)) && rows.len() != self.messages.len() {
@@ -235,7 +257,7 @@ impl<'s, 'm> Insert<'s, 'm> {
             let (message_id, id, leased) = match &self.form {
                 Form::New(_) => (self.messages[index].id(), get(row, 0)?, self.lease.is_some()),
                 Form::One => {
-                    let Some(id) = get::<Option<i64>>(row, 0)? else { continue };
+                    let Some(id) = get::<Option<i64>>(row, 1)? else { continue };
                     (self.messages[index].id(), id.abs(), id < 0)
                 }
                 Form::Many | Form::Delayed => (MessageId::from_uuid(get(row, 1)?)?, get(row, 0)?, get(row, 2)?),

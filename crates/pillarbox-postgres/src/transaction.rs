@@ -7,7 +7,7 @@ use std::time::Instant;
 use pillarbox_core::floor::Freed;
 use pillarbox_core::lasting::Lasting;
 use pillarbox_core::lease::Lease;
-use pillarbox_core::store::{BoxFuture, Enqueue, Enqueued, GuardPlan, OpenTransaction as _, Settlement};
+use pillarbox_core::store::{BoxFuture, Enqueue, Enqueued, GuardPlan, Settlement};
 use pillarbox_core::transaction::Wholeness;
 use pillarbox_core::{
     Admission, CommitError, ConsumeIn, Isolation, OwnerToken, Receipt, Savepoint, Settled, StoreError,
@@ -16,6 +16,7 @@ use pillarbox_core::{
 use sqlx::{AssertSqlSafe, PgConnection, Postgres, Transaction};
 use tokio::runtime::Handle;
 
+use crate::enqueue::{insert_and_look, require_open};
 use crate::error::{is_commit_unknown, is_no_transaction, store_error};
 use crate::inbox::PostgresInbox;
 use crate::store::PostgresStore;
@@ -70,8 +71,9 @@ impl StoreTransaction<PostgresStore> for PostgresTransaction {
         Box::pin(async move {
             let before = self.whole;
             self.whole = before.opened();
-            let enqueued = (&mut self.tx).enqueue_on(store, enqueue).await?;
-            self.whole = before.proven(true);
+            require_open(&self.tx)?;
+            let (enqueued, is_open) = insert_and_look(store, &mut self.tx, enqueue).await?;
+            self.whole = if is_open { before.shown() } else { before.proven(true) };
             Ok(enqueued)
         })
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pillarbox_core::lease::Claim;
+use pillarbox_core::lease::{Claim, Lease};
 use pillarbox_core::schema::SchemaPolicy;
 use pillarbox_core::store::{Claimed, Enqueue, OutboxStore, Settlement, StoreOptions};
 use pillarbox_core::{
@@ -186,5 +186,59 @@ fn a_serialization_failure_at_the_commit_is_a_rollback() {
         let Err(CommitError::RolledBack(error)) = two.commit().await else { panic!("must be rolled back") };
         assert_eq!(error.kind(), ErrorKind::Conflict);
         assert_eq!(harness.business_row_count().await, 1);
+    });
+}
+
+/// A message that was enqueued after the user's transaction was rolled back by hand stands alone, and the commit says that the
+/// transaction is gone: also where its row's number was the first of a new stretch of the sequence, which gives even a lone statement
+/// the number of a transaction before it writes. H9, H11.
+#[test]
+fn a_commit_tells_that_the_transaction_was_gone_before_the_message() {
+    run(|| async {
+        let harness = PostgresHarness::<Direct>::start(always_everything()).await;
+        for (count, is_known) in [(1, false), (2, false), (1, true)].repeat(40) {
+            let mut tx = harness.store().begin().await.unwrap();
+            harness.write_row_on(&mut tx).await;
+            harness.roll_back_behind(&mut tx).await;
+            let messages = messages(count);
+            let enqueue = Enqueue::pending(&messages);
+            tx.enqueue(harness.store(), if is_known { enqueue } else { enqueue.owned() }).await.unwrap();
+            let ended = tx.commit().await;
+            assert!(matches!(ended, Err(CommitError::Unknown(_))), "{ended:?}");
+        }
+        assert_eq!(harness.business_row_count().await, 0);
+    });
+}
+
+/// Where a message follows the user's own rows, its statement shows that the transaction is open, and the commit need not ask.
+/// Where it may be gone without anybody having noticed, the commit asks. H9.
+#[test]
+fn a_commit_asks_only_where_nothing_has_shown_that_the_transaction_is_open() {
+    run(|| async {
+        let harness = PostgresHarness::<Direct>::start(always_everything()).await;
+        let lease = Lease::new(OwnerToken::new(), HOUR).unwrap();
+        let (one, two, known) = (messages(1), messages(2), messages(1));
+        let (unwritten, before) = (messages(1), messages(1));
+        for (enqueue, is_last, writes, is_plain) in [
+            (Enqueue::pending(&one).owned(), true, true, true),
+            (Enqueue::leased(&two, lease).owned(), true, true, true),
+            (Enqueue::pending(&known), true, true, true),
+            (Enqueue::pending(&unwritten).owned(), true, false, false),
+            (Enqueue::pending(&before).owned(), false, true, false),
+        ] {
+            let mut tx = harness.store().begin().await.unwrap();
+            let session = harness.session_of(&mut tx).await.unwrap();
+            if writes && is_last {
+                harness.write_row_on(&mut tx).await;
+            }
+            tx.enqueue(harness.store(), enqueue).await.unwrap();
+            if writes && !is_last {
+                harness.write_row_on(&mut tx).await;
+            }
+            tx.commit().await.unwrap();
+            // Where it asks, a rollback of nothing follows.
+            let plain = format!("SELECT count(*) FROM pg_stat_activity WHERE pid = {session} AND query = 'COMMIT'");
+            assert_eq!(harness.number(&plain).await == 1, is_plain, "last: {is_last}, writes: {writes}");
+        }
     });
 }
