@@ -128,7 +128,7 @@ fn message(payload: String) -> Message {
 enum Writer {
     /// Beside a runtime: what is committed is handed over to it.
     Handing(Outbox<PostgresStore>),
-    /// Where nobody handles anything: a connection and a transaction of its own, as the others' writers have.
+    /// Where nobody handles anything: a connection and a transaction of its own, as most of the others' writers have.
     Storing(Outbox<PostgresStore>, PgConnection),
 }
 
