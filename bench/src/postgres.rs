@@ -284,12 +284,13 @@ const CLAIM: &str = "UPDATE {s}.outbox SET owner_token = $1, fence = $2, attempt
         occurred_at, message_type, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id, causation_id,
         content_type, headers::text, last_error";
 
-const ACK: &str = "DELETE FROM {s}.outbox AS live USING unnest($1::bigint[], $2::bigint[]) AS held (id, fence)
-    WHERE live.id = held.id AND live.fence = held.fence AND live.owner_token = $3 RETURNING live.id";
+/// One claim has one fence, and a batch is acknowledged whole: its rows are found in one walk.
+const ACK: &str = "DELETE FROM {s}.outbox AS live
+    WHERE live.id BETWEEN $4 AND $5 AND live.fence = $6 AND live.owner_token = $1 RETURNING live.id";
 
 const ACK_AND_KEEP: &str = "WITH gone AS (
-        DELETE FROM {s}.outbox AS live USING unnest($1::bigint[], $2::bigint[]) AS held (id, fence)
-        WHERE live.id = held.id AND live.fence = held.fence AND live.owner_token = $3 RETURNING live.*
+        DELETE FROM {s}.outbox AS live
+        WHERE live.id BETWEEN $4 AND $5 AND live.fence = $6 AND live.owner_token = $1 RETURNING live.*
     )
     INSERT INTO {s}.outbox_shelf (id, message_id, state, settled_at, settled_by, created_at, attempts, topic,
         message_type, content_type, headers, correlation_id, message_key, payload)
@@ -308,10 +309,9 @@ impl Raw {
             "INSERT INTO {s}.outbox (message_id, topic, payload, content_type) VALUES ($1, $2, $3, $4) RETURNING id";
         let ack = if keep == Keep::Nothing { ACK } else { ACK_AND_KEEP };
         let exchange = format!(
-            "WITH acked AS ({}), claimed AS ({CLAIM}) SELECT *, NULL::bigint[] AS acked FROM claimed
+            "WITH acked AS ({ACK}), claimed AS ({CLAIM}) SELECT *, NULL::bigint[] AS acked FROM claimed
              UNION ALL SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-                NULL, NULL, NULL, NULL, NULL, ARRAY(SELECT id FROM acked)",
-            ACK.replace("$1", "$4").replace("$2", "$5").replace("$3", "$1"),
+                NULL, NULL, NULL, NULL, NULL, ARRAY(SELECT id FROM acked)"
         );
         Self {
             outbox: outbox.clone(),
@@ -319,7 +319,7 @@ impl Raw {
             insert: named(insert),
             insert_one: named(insert_one),
             claim: named(CLAIM),
-            ack: named(ack),
+            ack: named(&ack.replace("$4", "$2").replace("$5", "$3").replace("$6", "$4")),
             exchange: named(&exchange),
         }
     }
@@ -392,13 +392,9 @@ impl Subject for Raw {
             let Some(&last) = ids.last() else { break };
             floor = last;
             done += ids.len();
-            sqlx::query(AssertSqlSafe(self.ack.as_str()))
-                .bind(&ids)
-                .bind(vec![fence; ids.len()])
-                .bind(owner)
-                .fetch_all(&self.pool)
-                .await
-                .unwrap();
+            let (low, high) = ends(&ids);
+            let ack = sqlx::query(AssertSqlSafe(self.ack.as_str())).bind(owner).bind(low).bind(high).bind(fence);
+            assert_eq!(ack.fetch_all(&self.pool).await.unwrap().len(), ids.len());
         }
         done
     }
@@ -407,12 +403,14 @@ impl Subject for Raw {
         let (owner, mut floor, mut done, mut fence) = (Uuid::new_v4(), 0_i64, 0, 0_i64);
         let mut held: Vec<i64> = Vec::new();
         while done < count {
+            let (low, high) = ends(&held);
             let rows = sqlx::query(AssertSqlSafe(self.exchange.as_str()))
                 .bind(owner)
                 .bind(fence + 1)
                 .bind(floor)
-                .bind(&held)
-                .bind(vec![fence; held.len()])
+                .bind(low)
+                .bind(high)
+                .bind(fence)
                 .fetch_all(&self.pool)
                 .await
                 .unwrap();
@@ -424,6 +422,11 @@ impl Subject for Raw {
         }
         done
     }
+}
+
+/// The lowest and the highest row of a batch.
+fn ends(ids: &[i64]) -> (i64, i64) {
+    (ids.iter().copied().min().unwrap_or(0), ids.iter().copied().max().unwrap_or(0))
 }
 
 /// Reads a whole message, as a hand-written worker does.

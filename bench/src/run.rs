@@ -101,7 +101,8 @@ pub(crate) async fn rate(work: Work, subject: &impl Subject, scale: Scale) -> f6
     messages / elapsed.await.unwrap().as_secs_f64()
 }
 
-/// Measures both in alternating rounds, the first of which warms up and does not count.
+/// Measures both in alternating rounds, the first of which warms up and does not count. Who begins changes with each round: the
+/// server is busy for a while with what the first has left, and the second would always pay for it.
 pub(crate) async fn compare(
     report: &mut Report,
     database: &str,
@@ -115,7 +116,13 @@ pub(crate) async fn compare(
     for work in wanted {
         let mut figure = Figure::new(database, &work.name(), names);
         for round in 0..=scale.rounds {
-            let pair = [rate(work, reference, scale).await, rate(work, contender, scale).await];
+            let pair = if round % 2 == 0 {
+                let first = rate(work, reference, scale).await;
+                [first, rate(work, contender, scale).await]
+            } else {
+                let first = rate(work, contender, scale).await;
+                [rate(work, reference, scale).await, first]
+            };
             if round > 0 {
                 figure.add(pair);
             }

@@ -141,18 +141,13 @@ impl Raw {
         rows.iter().map(read).collect()
     }
 
+    /// One claim has one fence, and a batch is acknowledged whole: its rows stand beside each other.
     async fn ack(connection: &mut SqliteConnection, owner: &[u8], fence: i64, ids: &[i64]) {
-        let ids = serde_json::to_string(ids).unwrap();
-        sqlx::query(
-            "DELETE FROM pillarbox_outbox WHERE id IN (SELECT value FROM json_each(?1)) AND owner_token = ?2 AND fence = ?3
-             RETURNING id",
-        )
-        .bind(ids)
-        .bind(owner)
-        .bind(fence)
-        .fetch_all(connection)
-        .await
-        .unwrap();
+        let ack =
+            sqlx::query("DELETE FROM pillarbox_outbox WHERE id BETWEEN ?1 AND ?2 AND owner_token = ?3 AND fence = ?4");
+        let (low, high) = (ids.iter().min().copied(), ids.iter().max().copied());
+        let done = ack.bind(low).bind(high).bind(owner).bind(fence).execute(connection).await.unwrap();
+        assert_eq!(done.rows_affected(), ids.len() as u64);
     }
 }
 

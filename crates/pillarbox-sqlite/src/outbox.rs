@@ -1,6 +1,7 @@
 //! Claim, settle, renew, reap and purge. Binds, runs and reads; what must happen is decided elsewhere.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
@@ -25,7 +26,7 @@ use crate::instance::SqliteInstances;
 use crate::pause::SqlitePauses;
 use crate::progress::SqliteProgress;
 use crate::row::{self, claimed, id_list, id_map, micros, work_id};
-use crate::store::{Inner, SqliteStore, at_now};
+use crate::store::{Inner, Moment, SqliteStore, at_now, burst};
 
 #[async_trait]
 impl OutboxStore for SqliteStore {
@@ -49,18 +50,18 @@ impl OutboxStore for SqliteStore {
     async fn claim(&self, claim: Claim) -> Result<Vec<Claimed>, StoreError> {
         let look = self.look(&claim).await?;
         let start = start_of(look.as_ref());
-        let first = sqlx::query(self.inner.sql.claim_look.clone()).bind(self.inner.options.lost_leases_max);
-        let first = first.bind(claim.order().after_dead.holds_back()).bind(claim.served().map(Served::as_bytes));
-        let first = first.bind(claim.left_out().map(as_json)).bind(start);
-        let found = first.fetch_one(self.pool()).await.map_err(store_error)?;
-        let claimed = match row::get::<bool>(&found, 0)? {
+        let claimed = match self.inner.has_more.load(Ordering::Relaxed) || self.finds(&claim, start).await? {
             true => {
                 let claim = claim.clone();
-                self.write_at_now(move |inner, tx, now| Box::pin(claim_within(inner, tx, now, claim, start))).await?
+                let take = async move |inner: &Inner, tx: &mut SqliteConnection| {
+                    let moment = Moment::read(inner, tx).await?;
+                    claim_within(inner, tx, moment, claim, start).await
+                };
+                self.write(move |inner, tx| Box::pin(take(inner, tx))).await?
             }
             false => Vec::new(),
         };
-        note_claimed(&claim, &claimed, look);
+        self.note_claimed(&claim, &claimed, look);
         Ok(claimed)
     }
 
@@ -70,9 +71,9 @@ impl OutboxStore for SqliteStore {
             return Ok(Vec::new());
         }
         let sorted = Sorted::new(owner, &plan, self.inner.options.retention);
-        let applied = self.write_at_now(move |inner, tx, now| Box::pin(sorted.apply(inner, tx, now))).await?;
+        let applied = self.write(move |inner, tx| Box::pin(sorted.apply_now(inner, tx))).await?;
         self.inner.floor.freed(Instant::now(), plan.freed());
-        Ok(plan.answers(applied))
+        Ok(applied.answers(&plan))
     }
 
     async fn exchange(&self, settlements: &[Settlement], claim: Claim) -> Result<Exchanged, StoreError> {
@@ -85,15 +86,16 @@ impl OutboxStore for SqliteStore {
         let look = self.look(&claim).await?;
         let (start, next) = (start_of(look.as_ref()), claim.clone());
         let (applied, claimed) = self
-            .write_at_now(move |inner, tx, now| {
+            .write(move |inner, tx| {
                 Box::pin(async move {
-                    let applied = sorted.apply(inner, tx, now).await?;
-                    Ok((applied, claim_within(inner, tx, now, next, start).await?))
+                    let moment = Moment::read(inner, tx).await?;
+                    let applied = sorted.apply(inner, tx, moment.now).await?;
+                    Ok((applied, claim_within(inner, tx, moment, next, start).await?))
                 })
             })
             .await?;
-        note_claimed(&claim, &claimed, look);
-        Ok(Exchanged { settled: plan.answers(applied), claimed })
+        self.note_claimed(&claim, &claimed, look);
+        Ok(Exchanged { settled: applied.answers(&plan), claimed })
     }
 
     async fn renew(&self, owner: OwnerToken, held: &[Held], lease: Duration) -> Result<Vec<Settled>, StoreError> {
@@ -103,7 +105,7 @@ impl OutboxStore for SqliteStore {
             return Ok(Vec::new());
         }
         let fences = fences(plan.rows().iter().copied());
-        let renew = self.write_at_now(move |inner, tx, now| Box::pin(renew_within(inner, tx, now, lease, fences)));
+        let renew = self.write_at_now(move |inner, tx, at| Box::pin(renew_within(inner, tx, at.now, lease, fences)));
         Ok(plan.answers(renew.await?))
     }
 
@@ -122,7 +124,7 @@ impl OutboxStore for SqliteStore {
             return Ok(Reaped { next, ..Reaped::default() });
         }
         let reaped = self
-            .write_at_now(move |inner, tx, now| {
+            .write_at_now(move |inner, tx, Moment { now, .. }| {
                 Box::pin(async move {
                     let mut parked_count = 0;
                     if has_parked_waiting {
@@ -153,7 +155,7 @@ impl OutboxStore for SqliteStore {
         if !row::get::<bool>(&found, 0)? {
             return Ok(0);
         }
-        self.write_at_now(move |inner, tx, now| {
+        self.write_at_now(move |inner, tx, Moment { now, .. }| {
             Box::pin(async move {
                 let purge = sqlx::query(inner.sql.purge.clone()).bind(now).bind(keep).bind(limit.get());
                 Ok(purge.execute(tx).await.map_err(store_error)?.rows_affected())
@@ -202,6 +204,23 @@ impl SqliteStore {
         Ok(Some(floor.look(Instant::now(), self.inner.options.rescan_interval, claim, top)))
     }
 
+    /// Whether a claim would find something. Without the write lock: an idle store is in nobody's way.
+    async fn finds(&self, claim: &Claim, start: i64) -> Result<bool, StoreError> {
+        let look = sqlx::query(self.inner.sql.claim_look.clone()).bind(self.inner.options.lost_leases_max);
+        let look = look.bind(claim.order().after_dead.holds_back()).bind(claim.served().map(Served::as_bytes));
+        let look = look.bind(claim.left_out().map(as_json)).bind(start);
+        row::get(&look.fetch_one(self.pool()).await.map_err(store_error)?, 0)
+    }
+
+    /// Takes note of what a claim brought, for the next one.
+    fn note_claimed(&self, claim: &Claim, claimed: &[Claimed], look: Option<Look<'_>>) {
+        let is_full = claimed.len() >= claim.limit() as usize;
+        self.inner.has_more.store(is_full, Ordering::Relaxed);
+        if let Some(look) = look {
+            look.brought(claim, claimed, claimed.last().map(|last| last.held.work_id));
+        }
+    }
+
     /// The highest row there is.
     async fn top(&self) -> Result<Option<WorkId>, StoreError> {
         let top = sqlx::query(self.inner.sql.top.clone()).fetch_one(self.pool()).await.map_err(store_error)?;
@@ -217,21 +236,13 @@ impl SqliteStore {
     ) -> Result<Vec<Settled>, StoreError> {
         require_open(tx).await?;
         let sorted = Sorted::new(owner, plan, self.inner.options.retention);
-        let applied = at_now(&self.inner, tx, move |inner, tx, now| Box::pin(sorted.apply(inner, tx, now))).await?;
-        Ok(plan.answers(applied))
+        Ok(sorted.apply_now(&self.inner, tx).await?.answers(plan))
     }
 }
 
 /// The row above which a claim starts; rows written by hand may have any number.
 fn start_of(look: Option<&Look<'_>>) -> i64 {
     look.map(Look::above).filter(|above| *above != 0).unwrap_or(i64::MIN)
-}
-
-/// Takes note of what a claim brought, for the next one.
-fn note_claimed(claim: &Claim, claimed: &[Claimed], look: Option<Look<'_>>) {
-    if let Some(look) = look {
-        look.brought(claim, claimed, claimed.last().map(|last| last.held.work_id));
-    }
 }
 
 /// Makes leases last as long as this one from now; a renewal keeps its fence.
@@ -247,11 +258,11 @@ pub(crate) async fn renew_within(
     rows.iter().map(work_id).collect()
 }
 
-/// Takes what waited for its time first, then what lies in the live table.
+/// Takes what waited for its time first, then what lies in the live table, and remembers the moment if anything was written.
 pub(crate) async fn claim_within(
     inner: &Inner,
     tx: &mut SqliteConnection,
-    now: i64,
+    moment: Moment,
     claim: Claim,
     start: i64,
 ) -> Result<Vec<Claimed>, StoreError> {
@@ -259,7 +270,7 @@ pub(crate) async fn claim_within(
     let left_out = claim.left_out().map(as_json);
     let take = |sql: &SqlStr, limit: u32| {
         let query = sqlx::query(sql.clone())
-            .bind(now)
+            .bind(moment.now)
             .bind(claim.owner().as_uuid())
             .bind(fence.as_i64())
             .bind(micros(claim.lease().duration()))
@@ -273,27 +284,32 @@ pub(crate) async fn claim_within(
     };
     let (waiting, live) = match claim.order().in_sequence {
         true => (&inner.sql.claim_sequence_waiting, &inner.sql.claim_sequence),
-        false => (&inner.sql.claim_waiting, &inner.sql.claim),
+        false => (&inner.sql.claim_waiting, &inner.sql.claim_and_tick),
     };
     // Those that waited come whatever their topic: on the shelf nothing would keep a claim from walking over them each time.
-    let rows = take(waiting, claim.limit()).fetch_all(&mut *tx).await.map_err(store_error)?;
-    let mut taken: Vec<Claimed> = rows.iter().map(|row| claimed(row, fence)).collect::<Result<_, _>>()?;
+    let mut taken: Vec<Claimed> = Vec::new();
+    if moment.is_waited_for {
+        let rows = take(waiting, claim.limit()).fetch_all(&mut *tx).await.map_err(store_error)?;
+        taken = rows.iter().map(|row| claimed(row, fence)).collect::<Result<_, _>>()?;
+    }
     if !taken.is_empty() {
         let ids = id_list(taken.iter().map(|claimed| claimed.held.work_id));
         sqlx::query(inner.sql.leave_shelf.clone()).bind(ids).execute(&mut *tx).await.map_err(store_error)?;
     }
     let room = claim.limit().saturating_sub(u32::try_from(taken.len()).unwrap_or(u32::MAX));
     if room > 0 {
-        // Not row by row as they come: every wait for one would cost more than reading it.
         let live = match claim.order().in_sequence {
             true => take(live, room),
-            false => take(live, room).bind(left_out).bind(start),
+            false => take(live, room).bind(left_out).bind(start).bind(moment.change_count),
         };
-        let rows = live.fetch_all(tx).await.map_err(store_error)?;
+        let rows = burst(live, &mut *tx).await?;
         taken.reserve(rows.len());
         for row in &rows {
             taken.push(claimed(row, fence)?);
         }
+    }
+    if room == 0 || claim.order().in_sequence {
+        moment.remember(inner, tx).await?;
     }
     taken.sort_unstable_by_key(|claimed| claimed.held.work_id);
     Ok(taken)
@@ -342,11 +358,44 @@ struct Sorted {
     is_receipt: bool,
     /// Dead, or pending with a delay.
     shelved: Option<String>,
-    /// All that leave the live table, and their fence where they have one in common.
+    /// All that leave the live table, and the claim that they have in common.
     removed: Option<String>,
-    fence: Option<Fence>,
+    common: Option<Common>,
     /// Pending at once.
     returned: Option<String>,
+}
+
+/// Rows of one claim.
+struct Common {
+    fence: Fence,
+    /// The first and the last, where they stand in a row.
+    run: Option<(WorkId, WorkId)>,
+}
+
+impl Common {
+    fn of(rows: &[&Settlement]) -> Option<Self> {
+        let (first, last) = (rows.first()?.held, rows.last()?.held);
+        let span = last.work_id.as_i64().checked_sub(first.work_id.as_i64());
+        let is_run = span.and_then(|span| usize::try_from(span).ok()).is_some_and(|span| span == rows.len() - 1);
+        let is_common = rows.iter().all(|settlement| settlement.held.fence == first.fence);
+        is_common.then(|| Self { fence: first.fence, run: is_run.then_some((first.work_id, last.work_id)) })
+    }
+}
+
+/// What became of verdicts.
+enum Applied {
+    All,
+    /// Those of these rows.
+    Rows(Vec<WorkId>),
+}
+
+impl Applied {
+    fn answers(self, plan: &GuardPlan<'_, Settlement>) -> Vec<Settled> {
+        match self {
+            Self::All => plan.all_applied(),
+            Self::Rows(rows) => plan.answers(rows),
+        }
+    }
 }
 
 impl Sorted {
@@ -364,27 +413,34 @@ impl Sorted {
         let map = |list: &[&Settlement], value: fn(&Settlement) -> String| {
             (!list.is_empty()).then(|| id_map(list.iter().map(|s| (s.held.work_id, value(s)))))
         };
-        let first = removed.first().map(|settlement| settlement.held.fence);
-        let fence = first.filter(|fence| removed.iter().all(|settlement| settlement.held.fence == *fence));
+        let common = Common::of(&removed);
         let fences = |list: &[&Settlement]| (!list.is_empty()).then(|| fences(list.iter().map(|s| &s.held)));
         Self {
             owner,
             done: fences(&acked),
             is_receipt: matches!(retention, Retention::Receipt(_)),
             shelved: map(&shelved, shelf_entry),
-            removed: match fence {
+            removed: match common {
                 Some(_) => Some(id_list(removed.iter().map(|settlement| settlement.held.work_id))),
                 None => fences(&removed),
             },
-            fence,
+            common,
             returned: map(&returned, |s| {
                 json!([s.held.fence.as_i64(), given_back(&s.verdict), reason(&s.verdict)]).to_string()
             }),
         }
     }
 
+    /// Runs what is needed, at the database's now where a time is written.
+    async fn apply_now(self, inner: &Inner, tx: &mut SqliteConnection) -> Result<Applied, StoreError> {
+        if self.done.is_none() && self.shelved.is_none() {
+            return self.apply(inner, tx, 0).await;
+        }
+        at_now(inner, tx, move |inner, tx, moment| Box::pin(self.apply(inner, tx, moment.now))).await
+    }
+
     /// Runs what is needed; answers the rows that were still under the claim.
-    async fn apply(self, inner: &Inner, tx: &mut SqliteConnection, now: i64) -> Result<Vec<WorkId>, StoreError> {
+    async fn apply(self, inner: &Inner, tx: &mut SqliteConnection, now: i64) -> Result<Applied, StoreError> {
         let owner = self.owner.as_uuid();
         if let Some(done) = self.done {
             let shelve = sqlx::query(inner.sql.settle_done.clone()).bind(now).bind(owner).bind(done);
@@ -394,9 +450,16 @@ impl Sorted {
             let shelve = sqlx::query(inner.sql.settle_shelve.clone()).bind(now).bind(owner).bind(shelved);
             shelve.execute(&mut *tx).await.map_err(store_error)?;
         }
+        if let (Some(Common { fence, run: Some((first, last)) }), None) = (&self.common, &self.returned) {
+            let remove = sqlx::query(inner.sql.settle_remove_run.clone()).bind(owner).bind(first.as_i64());
+            let remove = remove.bind(last.as_i64()).bind(fence.as_i64());
+            if remove.execute(&mut *tx).await.map_err(store_error)?.rows_affected() > 0 {
+                return Ok(Applied::All);
+            }
+        }
         let mut applied = Vec::new();
-        let remove = self.removed.map(|list| match self.fence {
-            Some(fence) => {
+        let remove = self.removed.map(|list| match self.common {
+            Some(Common { fence, .. }) => {
                 sqlx::query(inner.sql.settle_remove_claim.clone()).bind(owner).bind(list).bind(fence.as_i64())
             }
             None => sqlx::query(inner.sql.settle_remove.clone()).bind(owner).bind(list),
@@ -407,7 +470,7 @@ impl Sorted {
                 applied.push(work_id(&row)?);
             }
         }
-        Ok(applied)
+        Ok(Applied::Rows(applied))
     }
 }
 
@@ -428,4 +491,27 @@ fn given_back(verdict: &Verdict) -> u8 {
 /// SQLite's text functions stop at a NUL, so it is replaced by the sign for what cannot be shown.
 fn reason(verdict: &Verdict) -> Option<String> {
     verdict.reason().map(|reason| reason.replace('\0', "\u{FFFD}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// H9: rows between those of a claim, or of another claim, are nobody's to remove.
+    #[test]
+    fn rows_of_one_claim_are_a_run_when_none_between_them_is_missing() {
+        let run = |rows: &[(i64, i64)]| {
+            let held =
+                |(id, fence): &(i64, i64)| Held { work_id: WorkId::from_i64(*id), fence: Fence::from_i64(*fence) };
+            let settlements: Vec<_> = rows.iter().map(held).map(Settlement::ack).collect();
+            let common = Common::of(&settlements.iter().collect::<Vec<_>>())?;
+            Some(common.run.map(|(first, last)| (first.as_i64(), last.as_i64())))
+        };
+        assert_eq!(run(&[]), None);
+        assert_eq!(run(&[(7, 1)]), Some(Some((7, 7))));
+        assert_eq!(run(&[(7, 1), (8, 1), (9, 1)]), Some(Some((7, 9))));
+        assert_eq!(run(&[(7, 1), (9, 1)]), Some(None), "a gap");
+        assert_eq!(run(&[(7, 1), (8, 2)]), None, "two claims");
+        assert_eq!(run(&[(i64::MIN, 1), (i64::MAX, 1)]), Some(None), "too far apart to count");
+    }
 }

@@ -35,6 +35,8 @@ macro_rules! statements {
             plain: Mutex<HashMap<Plain, SqlStr>>,
             /// To be completed by [`found`].
             pub(crate) enqueue_found: String,
+            /// A claim, and behind it what remembers its time: one hop to the driver's thread.
+            pub(crate) claim_and_tick: SqlStr,
             pub(crate) list_done: SqlStr,
             pub(crate) list_dead: SqlStr,
             pub(crate) list_waiting: SqlStr,
@@ -59,6 +61,11 @@ macro_rules! statements {
                     plain: Mutex::default(),
                     enqueue_new: rendered(&bare(include_str!("../sql/outbox_enqueue_new.sql")), naming),
                     enqueue_found: rendered(&bare(include_str!("../sql/outbox_enqueue_found.sql")), naming),
+                    claim_and_tick: render(&format!(
+                        "{}\n{}",
+                        include_str!("../sql/outbox_claim.sql"),
+                        include_str!("../sql/outbox_tick.sql").replace("?2", "?11"),
+                    )),
                     list_done: render(&of_state(list, State::Done)),
                     list_dead: render(list),
                     list_waiting: render(&of_state(list, State::Pending)),
@@ -73,8 +80,8 @@ macro_rules! statements {
 
 statements! {
     clock now tick enqueue_delayed leave_live leave_shelf
-    claim claim_look claim_waiting claim_sequence claim_sequence_waiting
-    settle_done settle_shelve settle_remove settle_remove_claim settle_return renew
+    claim_look claim_waiting claim_sequence claim_sequence_waiting
+    settle_done settle_shelve settle_remove settle_remove_claim settle_remove_run settle_return renew
     reap_look reap_park reap_shelve reap_release reap_waiting purge purge_look
     topics leases get list_live group_dead delete blocked_keys diagnose top
 }

@@ -4,13 +4,18 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use futures_util::TryStreamExt;
 use pillarbox_core::floor::Floor;
 use pillarbox_core::store::{BoxFuture, StoreOptions};
 use pillarbox_core::{SchemaAdmin, StoreError, StoreId};
 use sqlx::pool::PoolConnection;
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::sqlite::{
+    SqliteArguments, SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteRow, SqliteSynchronous,
+};
 use sqlx::{Connection, Sqlite, SqliteConnection, SqlitePool, Transaction};
 use tokio::sync::Semaphore;
 
@@ -52,6 +57,8 @@ pub(crate) struct Inner {
     pub(crate) turns: Arc<Semaphore>,
     /// Where claims start that leave topics out; all others start at the first row.
     pub(crate) floor: Floor,
+    /// The last claim brought as much as it could, so that the next one will find something, too.
+    pub(crate) has_more: AtomicBool,
 }
 
 impl Inner {
@@ -136,7 +143,18 @@ impl SqliteStore {
         let sql = Statements::new(&options.naming);
         let policy = options.schema;
         let turns = Arc::new(Semaphore::new(1));
-        let store = Self { inner: Arc::new(Inner { id, options, sql, pool, writer, turns, floor: Floor::default() }) };
+        let store = Self {
+            inner: Arc::new(Inner {
+                id,
+                options,
+                sql,
+                pool,
+                writer,
+                turns,
+                floor: Floor::default(),
+                has_more: AtomicBool::new(false),
+            }),
+        };
         store.apply_policy(policy).await?;
         Ok(store)
     }
@@ -169,6 +187,7 @@ impl SqliteStore {
             pool: own,
             turns: Arc::new(Semaphore::new(1)),
             floor: Floor::default(),
+            has_more: AtomicBool::new(false),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -178,14 +197,25 @@ impl SqliteStore {
         let Inner { pool, writer, turns, .. } = &*self.inner;
         let sql = Statements::new(&options.naming);
         let (pool, writer, turns) = (pool.clone(), writer.clone(), Arc::clone(turns));
-        Self { inner: Arc::new(Inner { id, options, sql, pool, writer, turns, floor: Floor::default() }) }
+        Self {
+            inner: Arc::new(Inner {
+                id,
+                options,
+                sql,
+                pool,
+                writer,
+                turns,
+                floor: Floor::default(),
+                has_more: AtomicBool::new(false),
+            }),
+        }
     }
 
     /// Runs `work` at the database's now, and remembers that time if anything was written.
     pub(crate) async fn write_at_now<T, W>(&self, work: W) -> Result<T, StoreError>
     where
         T: Send + 'static,
-        W: for<'c> FnOnce(&'c Inner, &'c mut SqliteConnection, i64) -> BoxFuture<'c, Result<T, StoreError>>
+        W: for<'c> FnOnce(&'c Inner, &'c mut SqliteConnection, Moment) -> BoxFuture<'c, Result<T, StoreError>>
             + Send
             + 'static,
     {
@@ -248,18 +278,72 @@ pub(crate) async fn is_really_open(connection: &mut SqliteConnection) -> Result<
     }
 }
 
+/// The time of a transaction.
+#[derive(Clone, Copy)]
+pub(crate) struct Moment {
+    pub(crate) now: i64,
+    /// Something on the shelf may have its time.
+    pub(crate) is_waited_for: bool,
+    pub(crate) change_count: i64,
+}
+
+impl Moment {
+    pub(crate) async fn read(inner: &Inner, tx: &mut SqliteConnection) -> Result<Self, StoreError> {
+        let row = sqlx::query(inner.sql.now.clone()).fetch_one(tx).await.map_err(store_error)?;
+        Ok(Self { now: row::get(&row, 0)?, change_count: row::get(&row, 1)?, is_waited_for: row::get(&row, 2)? })
+    }
+
+    /// Remembers this time if anything was written since it was read.
+    pub(crate) async fn remember(self, inner: &Inner, tx: &mut SqliteConnection) -> Result<(), StoreError> {
+        let tick = sqlx::query(inner.sql.tick.clone()).bind(self.now).bind(self.change_count);
+        tick.execute(tx).await.map(drop).map_err(store_error)
+    }
+}
+
 /// Runs `work` at the database's now, inside a transaction, and remembers that time if anything was written.
 pub(crate) async fn at_now<T, W>(inner: &Inner, tx: &mut SqliteConnection, work: W) -> Result<T, StoreError>
 where
-    W: for<'c> FnOnce(&'c Inner, &'c mut SqliteConnection, i64) -> BoxFuture<'c, Result<T, StoreError>>,
+    W: for<'c> FnOnce(&'c Inner, &'c mut SqliteConnection, Moment) -> BoxFuture<'c, Result<T, StoreError>>,
 {
-    let row = sqlx::query(inner.sql.now.clone()).fetch_one(&mut *tx).await.map_err(store_error)?;
-    let (now, changes): (i64, i64) = (row::get(&row, 0)?, row::get(&row, 1)?);
-    let done = work(inner, tx, now).await?;
-    let tick = sqlx::query(inner.sql.tick.clone()).bind(now).bind(changes);
-    tick.execute(tx).await.map_err(store_error)?;
+    let moment = Moment::read(inner, tx).await?;
+    let done = work(inner, tx, moment).await?;
+    moment.remember(inner, tx).await?;
     Ok(done)
 }
+
+/// All rows of a statement that answers many.
+///
+/// They come from the driver's thread in a burst, once SQLite has done the work: a task that sleeps until the next row makes that
+/// thread wake it each time, which costs more than the row. So, once the first is there, the task stays awake and lets others
+/// run instead.
+pub(crate) async fn burst(
+    query: SqliteQuery<'_>,
+    connection: &mut SqliteConnection,
+) -> Result<Vec<SqliteRow>, StoreError> {
+    let mut stream = query.fetch(connection);
+    let mut rows = Vec::new();
+    let mut patience = 0;
+    loop {
+        let next = match futures_util::poll!(stream.try_next()) {
+            Poll::Ready(next) => next,
+            Poll::Pending if patience > 0 => {
+                patience -= 1;
+                tokio::task::yield_now().await;
+                continue;
+            }
+            Poll::Pending => stream.try_next().await,
+        };
+        let Some(row) = next.map_err(store_error)? else { return Ok(rows) };
+        rows.push(row);
+        patience = BURST_PATIENCE;
+    }
+}
+
+/// How often a task looks for the next row of a burst before it sleeps.
+const BURST_PATIENCE: u32 = 32;
+
+/// A statement with its arguments.
+pub(crate) type SqliteQuery<'q> = sqlx::query::Query<'q, Sqlite, SqliteArguments>;
 
 /// One more connection to the same file, for writing.
 fn writer_beside(pool: &SqlitePool) -> SqlitePool {

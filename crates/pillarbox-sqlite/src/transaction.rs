@@ -20,7 +20,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::enqueue::{enqueue_within, require_open};
 use crate::error::{is_busy, is_commit_unknown, is_outside_transaction, store_error};
 use crate::inbox::SqliteInbox;
-use crate::store::{BUSY_TIMEOUT, Inner, POOL_MAX, SqliteStore, at_now, is_really_open, roll_back};
+use crate::store::{BUSY_TIMEOUT, Inner, Moment, POOL_MAX, SqliteStore, at_now, is_really_open, roll_back};
 
 /// Commits, or fails where no transaction is open. The driver does not notice this commit, and rolls back when it is done: the
 /// new transaction, which takes no lock, is there for that.
@@ -152,7 +152,7 @@ impl SqliteTransaction {
     /// Runs a call of ours at the database's now. When it does not come to its end, the transaction cannot be committed.
     pub(crate) async fn run<T, W>(&mut self, store: &SqliteStore, work: W) -> Result<T, StoreError>
     where
-        W: for<'c> FnOnce(&'c Inner, &'c mut SqliteConnection, i64) -> BoxFuture<'c, Result<T, StoreError>>,
+        W: for<'c> FnOnce(&'c Inner, &'c mut SqliteConnection, Moment) -> BoxFuture<'c, Result<T, StoreError>>,
     {
         let before = self.whole;
         self.whole = before.opened();

@@ -25,7 +25,7 @@ impl WorkTransaction<SqliteStore> for SqliteTransaction {
         store: &'a SqliteStore,
         claim: Claim,
     ) -> BoxFuture<'a, Result<Vec<Claimed>, StoreError>> {
-        Box::pin(self.run(store, move |inner, tx, now| Box::pin(claim_within(inner, tx, now, claim, i64::MIN))))
+        Box::pin(self.run(store, move |inner, tx, moment| Box::pin(claim_within(inner, tx, moment, claim, i64::MIN))))
     }
 
     fn renew_planned<'a>(
@@ -36,7 +36,7 @@ impl WorkTransaction<SqliteStore> for SqliteTransaction {
     ) -> BoxFuture<'a, Result<Vec<Settled>, StoreError>> {
         Box::pin(async move {
             let fences = fences(plan.rows().iter().copied());
-            let renew = self.run(store, move |inner, tx, now| Box::pin(renew_within(inner, tx, now, lease, fences)));
+            let renew = self.run(store, move |inner, tx, at| Box::pin(renew_within(inner, tx, at.now, lease, fences)));
             Ok(plan.answers(renew.await?))
         })
     }
@@ -84,8 +84,8 @@ impl SqliteTransaction {
         rows: Value,
     ) -> Result<HashSet<(Vec<u8>, String)>, StoreError> {
         let rows = rows.to_string();
-        let record = self.run(store, move |_, tx, now| {
-            Box::pin(async move { sqlx::query(sql).bind(now).bind(rows).fetch_all(tx).await.map_err(store_error) })
+        let record = self.run(store, move |_, tx, at| {
+            Box::pin(async move { sqlx::query(sql).bind(at.now).bind(rows).fetch_all(tx).await.map_err(store_error) })
         });
         let changed = record.await?;
         changed.iter().map(|row| Ok((row::get(row, 0)?, row::get(row, 1)?))).collect()
