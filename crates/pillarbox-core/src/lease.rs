@@ -152,6 +152,27 @@ pub struct Held {
     pub fence: Fence,
 }
 
+/// Rows of one claim that stand beside each other, none of them left out: a database finds them in one walk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// The first row.
+    pub first: WorkId,
+    /// The last row.
+    pub last: WorkId,
+    /// The fence of the claim that took them.
+    pub fence: Fence,
+}
+
+impl Stretch {
+    /// All of these, which are sorted by their rows and name each once; nothing when they are no stretch.
+    pub fn of(held: &[Held]) -> Option<Self> {
+        let (first, last) = (held.first()?, held.last()?);
+        let span = usize::try_from(last.work_id.as_i64().checked_sub(first.work_id.as_i64())?).ok()?;
+        let is_whole = span == held.len() - 1 && held.iter().all(|held| held.fence == first.fence);
+        is_whole.then_some(Self { first: first.work_id, last: last.work_id, fence: first.fence })
+    }
+}
+
 /// Whether a lease should be renewed now: at 60 % of its time.
 pub fn should_renew(lease: Duration, held_for: Duration) -> bool {
     held_for >= lease.mul_f64(0.6)
@@ -191,6 +212,23 @@ mod tests {
         assert_ne!(rest.lease().fence(), claim.lease().fence());
         assert_eq!([claim.rest(10), claim.rest(11), claim.rest(usize::MAX)], [None, None, None]);
         assert_ne!(fence(), fence());
+    }
+
+    /// H9: rows between those of a claim, or of another claim, are nobody's to settle.
+    #[test]
+    fn rows_of_one_claim_are_a_stretch_when_none_between_them_is_missing() {
+        let ends = |rows: &[(i64, i64)]| {
+            let held =
+                |(id, fence): &(i64, i64)| Held { work_id: WorkId::from_i64(*id), fence: Fence::from_i64(*fence) };
+            let stretch = Stretch::of(&rows.iter().map(held).collect::<Vec<_>>())?;
+            Some((stretch.first.as_i64(), stretch.last.as_i64(), stretch.fence.as_i64()))
+        };
+        assert_eq!(ends(&[]), None);
+        assert_eq!(ends(&[(7, 1)]), Some((7, 7, 1)));
+        assert_eq!(ends(&[(7, 1), (8, 1), (9, 1)]), Some((7, 9, 1)));
+        assert_eq!(ends(&[(7, 1), (9, 1)]), None, "a gap");
+        assert_eq!(ends(&[(7, 1), (8, 2)]), None, "two claims");
+        assert_eq!(ends(&[(i64::MIN, 1), (i64::MAX, 1)]), None, "too far apart to count");
     }
 
     #[test]

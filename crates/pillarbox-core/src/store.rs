@@ -461,12 +461,13 @@ impl<'a, T> GuardPlan<'a, T> {
         self.rows.is_empty()
     }
 
-    /// One answer per entry when every row changed.
-    pub fn all_applied(&self) -> Vec<Settled> {
-        if self.rows.len() == self.asked.len() {
-            return vec![Settled::Applied; self.asked.len()];
+    /// One answer per entry, from the rows that changed, or from nothing when all did.
+    pub fn answers_or_all(&self, applied: Option<impl IntoIterator<Item = WorkId>>) -> Vec<Settled> {
+        match applied {
+            Some(applied) => self.answers(applied),
+            None if self.rows.len() == self.asked.len() => vec![Settled::Applied; self.asked.len()],
+            None => self.answers(self.asked.iter().map(|held| held.work_id)),
         }
-        self.answers(self.asked.iter().map(|held| held.work_id))
     }
 
     /// One answer per entry, from the rows that changed.

@@ -243,6 +243,45 @@ BEGIN
 END$$
 DELIMITER ;
 
+-- Removes `p_count` acknowledged rows of one claim that stand beside each other, from `p_first` on. They are walked through, which
+-- takes half the work of a search for each. The limits stop the walk at the last of them: the row behind it may be one that
+-- somebody has inserted and not yet committed, and a walk that looked at it would wait. So would one that found too few: it
+-- skips what is locked, and then each row is searched for. Answers NULL when all were there, else those that were.
+DROP PROCEDURE IF EXISTS `pillarbox_outbox_settle_stretch`;
+DELIMITER $$
+CREATE PROCEDURE `pillarbox_outbox_settle_stretch`(p_owner BINARY(16), p_fence BIGINT, p_first BIGINT, p_count INT)
+    SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_last BIGINT DEFAULT p_first + p_count - 1;
+    DECLARE v_found INT;
+    DECLARE v_ids LONGTEXT CHARACTER SET utf8mb4;
+    SELECT COUNT(*) INTO v_found
+    FROM (
+        SELECT `id` FROM `pillarbox_outbox` FORCE INDEX (PRIMARY)
+        WHERE `id` BETWEEN p_first AND v_last AND `owner_token` = p_owner AND `fence` = p_fence
+        ORDER BY `id` LIMIT p_count FOR UPDATE SKIP LOCKED
+    ) AS s;
+    IF v_found = p_count THEN
+        DELETE FROM `pillarbox_outbox` WHERE `id` BETWEEN p_first AND v_last ORDER BY `id` LIMIT p_count;
+        SELECT NULL AS `look`;
+    ELSE
+        SET SESSION group_concat_max_len = GREATEST(@@SESSION.group_concat_max_len, 4194304);
+        SELECT JSON_ARRAYAGG(`id`) INTO v_ids FROM `pillarbox_outbox`
+        WHERE `id` BETWEEN p_first AND v_last AND `owner_token` = p_owner AND `fence` = p_fence;
+        SELECT JSON_ARRAYAGG(s.`id`) INTO v_ids
+        FROM (
+            SELECT l.`id` FROM JSON_TABLE(COALESCE(v_ids, '[]'), '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
+            STRAIGHT_JOIN `pillarbox_outbox` AS l FORCE INDEX (PRIMARY) ON l.`id` = j.`id`
+            WHERE l.`owner_token` = p_owner AND l.`fence` = p_fence
+            ORDER BY l.`id` FOR UPDATE
+        ) AS s;
+        DELETE l FROM JSON_TABLE(COALESCE(v_ids, '[]'), '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
+        STRAIGHT_JOIN `pillarbox_outbox` AS l FORCE INDEX (PRIMARY) ON l.`id` = j.`id`;
+        SELECT COALESCE(v_ids, '[]') AS `look`;
+    END IF;
+END$$
+DELIMITER ;
+
 -- Leases up to `p_limit` messages. Rows that waited come from the shelf; the others are taken in the order of the primary
 -- key, without a sort and without waiting for anybody. `p_order`: 1, dead messages hold back the later ones of their key;
 -- 2, all messages as one key; 4, there may be messages with a key, which else is looked up. `p_served` has a byte for each
@@ -276,6 +315,7 @@ BEGIN
     DECLARE v_open INT DEFAULT p_limit;
     DECLARE v_found INT;
     DECLARE v_taken INT DEFAULT 0;
+    DECLARE v_first BIGINT;
     DECLARE v_last BIGINT DEFAULT v_floor;
     DECLARE v_rounds INT DEFAULT 0;
     SELECT EXISTS (SELECT 1 FROM `pillarbox_outbox_shelf` WHERE `state` = 'pending' AND `wake_at` <= v_now),
@@ -360,30 +400,50 @@ BEGIN
         ORDER BY l.`id`;
     END IF;
     IF v_waiting = 0 AND NOT v_keys THEN
-        -- The limit stands in a derived table that is materialised once, joined first, so that never more rows change.
-        -- Our rows are found again by the fence, in the range that was just walked.
-        UPDATE (
-            SELECT `id`, `attempts`, `lost_lease_count`, `owner_token` IS NOT NULL AS `was_leased`
-            FROM `pillarbox_outbox` FORCE INDEX (PRIMARY)
+        SELECT COUNT(*), MIN(c.`id`), MAX(c.`id`) INTO v_taken, v_first, v_last
+        FROM (
+            SELECT `id` FROM `pillarbox_outbox` FORCE INDEX (PRIMARY)
             WHERE `id` > p_floor AND `message_key` IS NULL
                 AND (p_left_out IS NULL OR LOCATE(CONCAT(x'00', CAST(`topic` AS BINARY), x'00'), p_left_out) = 0)
                 AND (`owner_token` IS NULL OR (`locked_until` <= v_now AND `lost_lease_count` < p_lost_leases_max))
                 AND (`due_at` IS NULL OR `due_at` <= v_now) AND (`expires_at` IS NULL OR `expires_at` > v_now)
             ORDER BY `id` LIMIT v_room FOR UPDATE SKIP LOCKED
-        ) AS c
-        STRAIGHT_JOIN `pillarbox_outbox` AS l FORCE INDEX (PRIMARY) ON l.`id` = c.`id`
-        SET l.`owner_token` = p_owner, l.`fence` = p_fence, l.`locked_until` = v_until,
-            l.`attempts` = LEAST(c.`attempts`, 2147483646) + 1,
-            l.`lost_lease_count` = LEAST(c.`lost_lease_count`, 2147483646) + c.`was_leased`;
-        SET v_taken = ROW_COUNT();
+        ) AS c;
+        IF v_taken > 0 AND v_taken = v_last - v_first + 1 THEN
+            -- They stand beside each other, as most do, and are all locked: nothing need be joined. The limit stops the walk at the
+            -- last of them: the row behind it is somebody else's to lock. Assignments are made from the left to the right, so
+            -- what was there is read first.
+            UPDATE `pillarbox_outbox` FORCE INDEX (PRIMARY)
+            SET `lost_lease_count` = LEAST(`lost_lease_count`, 2147483646) + (`owner_token` IS NOT NULL),
+                `attempts` = LEAST(`attempts`, 2147483646) + 1,
+                `owner_token` = p_owner, `fence` = p_fence, `locked_until` = v_until
+            WHERE `id` BETWEEN v_first AND v_last ORDER BY `id` LIMIT v_taken;
+        ELSEIF v_taken > 0 THEN
+            -- The limit stands in a derived table that is materialised once, joined first, so that never more rows change.
+            UPDATE (
+                SELECT `id`, `attempts`, `lost_lease_count`, `owner_token` IS NOT NULL AS `was_leased`
+                FROM `pillarbox_outbox` FORCE INDEX (PRIMARY)
+                WHERE `id` BETWEEN v_first AND v_last AND `message_key` IS NULL
+                    AND (p_left_out IS NULL OR LOCATE(CONCAT(x'00', CAST(`topic` AS BINARY), x'00'), p_left_out) = 0)
+                    AND (`owner_token` IS NULL OR (`locked_until` <= v_now AND `lost_lease_count` < p_lost_leases_max))
+                    AND (`due_at` IS NULL OR `due_at` <= v_now) AND (`expires_at` IS NULL OR `expires_at` > v_now)
+                ORDER BY `id` LIMIT v_room FOR UPDATE SKIP LOCKED
+            ) AS c
+            STRAIGHT_JOIN `pillarbox_outbox` AS l FORCE INDEX (PRIMARY) ON l.`id` = c.`id`
+            SET l.`owner_token` = p_owner, l.`fence` = p_fence, l.`locked_until` = v_until,
+                l.`attempts` = LEAST(c.`attempts`, 2147483646) + 1,
+                l.`lost_lease_count` = LEAST(c.`lost_lease_count`, 2147483646) + c.`was_leased`;
+            SET v_taken = ROW_COUNT();
+        END IF;
         IF v_taken > 0 THEN
+            -- Our rows are found again by the fence, in the range that was just walked.
             SELECT l.`id`, l.`message_id`, l.`topic`, l.`payload`, l.`created_at`, l.`due_at`, l.`expires_at`,
-            l.`attempts`, l.`lost_lease_count`, l.`priority`, l.`message_type`, l.`aggregate_type`,
-            l.`aggregate_id`, l.`tenant_id`, l.`message_key`, l.`correlation_id`, l.`causation_id`,
-            l.`content_type`, l.`headers`, l.`occurred_at`, l.`last_error`, l.`owner_token`, l.`locked_until`,
-            l.`fence`, 0 AS `waited`
+                l.`attempts`, l.`lost_lease_count`, l.`priority`, l.`message_type`, l.`aggregate_type`,
+                l.`aggregate_id`, l.`tenant_id`, l.`message_key`, l.`correlation_id`, l.`causation_id`,
+                l.`content_type`, l.`headers`, l.`occurred_at`, l.`last_error`, l.`owner_token`, l.`locked_until`,
+                l.`fence`, 0 AS `waited`
             FROM `pillarbox_outbox` AS l FORCE INDEX (PRIMARY)
-            WHERE l.`id` > p_floor AND l.`fence` = p_fence AND l.`owner_token` = p_owner
+            WHERE l.`id` BETWEEN v_first AND v_last AND l.`fence` = p_fence AND l.`owner_token` = p_owner
             ORDER BY l.`id` LIMIT v_taken;
         END IF;
         SET v_room = 0;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
 use pillarbox_core::floor::Look;
-use pillarbox_core::lease::{Claim, Held, Lease};
+use pillarbox_core::lease::{Claim, Held, Lease, Stretch};
 use pillarbox_core::retention::{PurgeLimit, Retention};
 use pillarbox_core::store::{
     Claimed, Enqueue, Enqueued, Exchanged, GuardPlan, OutboxStore, Reap, Reaped, Settlement, StoreOptions,
@@ -77,7 +77,7 @@ impl OutboxStore for MysqlStore {
             None => self.settle_bound(owner, &plan, None).await?,
         };
         self.inner.floor.freed(Instant::now(), plan.freed());
-        Ok(plan.answers(applied(&rows)?))
+        Ok(plan.answers_or_all(applied(&rows)?))
     }
 
     async fn exchange(&self, settlements: &[Settlement], claim: Claim) -> Result<Exchanged, StoreError> {
@@ -95,7 +95,7 @@ impl OutboxStore for MysqlStore {
             None => self.settle_bound(owner, &plan, Some(next)).await?,
         };
         let claimed = self.whole_claim(&rows, &claim, look).await?;
-        Ok(Exchanged { settled: plan.answers(applied(&rows)?), claimed })
+        Ok(Exchanged { settled: plan.answers_or_all(applied(&rows)?), claimed })
     }
 
     async fn renew(&self, owner: OwnerToken, held: &[Held], lease: Duration) -> Result<Vec<Settled>, StoreError> {
@@ -105,7 +105,7 @@ impl OutboxStore for MysqlStore {
             return Ok(Vec::new());
         }
         let rows = self.transact(self.renew_scripts(lease, &plan)).await?;
-        Ok(plan.answers(applied(&rows)?))
+        Ok(plan.answers_or_all(applied(&rows)?))
     }
 
     async fn reap(&self, reap: Reap) -> Result<Reaped, StoreError> {
@@ -203,7 +203,7 @@ impl MysqlStore {
             inner.spares.prepare(&inner.pool.connect_options(), tx, &statement).await.map_err(store_error)?;
             rows = send_parts(tx, &statement, owner, &self.verdicts(plan)).await.map_err(store_error)?;
         }
-        Ok(plan.answers(applied(&rows)?))
+        Ok(plan.answers_or_all(applied(&rows)?))
     }
 
     /// Renews through a connection that is known to be inside a transaction.
@@ -217,7 +217,7 @@ impl MysqlStore {
         for script in self.renew_scripts(lease, plan) {
             rows.extend(sqlx::raw_sql(AssertSqlSafe(script)).fetch_all(&mut *tx).await.map_err(store_error)?);
         }
-        Ok(plan.answers(applied(&rows)?))
+        Ok(plan.answers_or_all(applied(&rows)?))
     }
 
     /// Claims through a connection that is known to be inside a transaction. Leaves the floor alone: the claim may be undone.
@@ -288,12 +288,19 @@ impl MysqlStore {
             Retention::Receipt(_) => Some(&sql.settle_receipt),
             Retention::Message(_) => Some(&sql.settle_done),
         };
-        held.chunks(LIST_MAX)
-            .flat_map(|held| {
-                let steps = [Some(&sql.settle), keep, Some(&sql.settle_delete)];
-                steps.into_iter().flatten().map(move |step| guarded(step, owner, held))
-            })
-            .collect()
+        let steps = |look: &str, held: &[Held]| {
+            let steps = [Some(look), keep.map(String::as_str), Some(&sql.settle_delete)];
+            steps.into_iter().flatten().map(|step| guarded(step, owner, held)).collect::<Vec<_>>()
+        };
+        if let (Some(Stretch { first, fence, .. }), None) = (Stretch::of(held), keep) {
+            let call = with_number(&with_owner(&sql.settle_stretch, owner), "0 /*fence*/", fence.as_i64());
+            let call = with_number(&call, "0 /*first*/", first.as_i64());
+            return vec![with_literal(&call, "0 /*count*/", &held.len().to_string())];
+        }
+        if (1..=LIST_MAX).contains(&held.len()) {
+            return steps(&with_literal(&sql.settle_look, "0 /*count*/", &held.len().to_string()), held);
+        }
+        held.chunks(LIST_MAX).flat_map(|held| steps(&sql.settle, held)).collect()
     }
 
     /// Verdicts that carry text are bound as JSON. What exceeds a packet goes in parts, within one transaction.
@@ -476,8 +483,16 @@ fn acks(plan: &GuardPlan<'_, Settlement>) -> Option<Vec<Held>> {
     plan.rows().iter().map(held).collect()
 }
 
-fn applied(rows: &[MySqlRow]) -> Result<Vec<WorkId>, StoreError> {
-    rows.iter().filter(|row| answers(row, "applied")).map(|row| get(row, 0).map(WorkId::from_i64)).collect()
+/// The rows that were still under their claims, or nothing when all were.
+fn applied(rows: &[MySqlRow]) -> Result<Option<Vec<WorkId>>, StoreError> {
+    if let Some(look) = rows.iter().find(|row| answers(row, "look")) {
+        let unreadable = |_| StoreError::rejected("a settlement answered no settled ids");
+        let ids: Option<Vec<u8>> = get(look, 0)?;
+        let ids: Option<Vec<i64>> = ids.map(|ids| serde_json::from_slice(&ids).map_err(unreadable)).transpose()?;
+        return Ok(ids.map(|ids| ids.into_iter().map(WorkId::from_i64).collect()));
+    }
+    let ids = rows.iter().filter(|row| answers(row, "applied")).map(|row| get(row, 0).map(WorkId::from_i64));
+    ids.collect::<Result<Vec<_>, _>>().map(Some)
 }
 
 /// Joins statements into as few scripts as packets allow.

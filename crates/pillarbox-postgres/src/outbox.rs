@@ -291,10 +291,7 @@ fn read_settled(plan: &GuardPlan<'_, Settlement>, rows: &[PgRow]) -> Result<Vec<
 
 /// The database answers the rows that changed, or nothing when all did.
 fn answers(plan: &GuardPlan<'_, Settlement>, applied: Option<Vec<i64>>) -> Vec<Settled> {
-    match applied {
-        Some(applied) => plan.answers(applied.into_iter().map(WorkId::from_i64)),
-        None => plan.all_applied(),
-    }
+    plan.answers_or_all(applied.map(|applied| applied.into_iter().map(WorkId::from_i64)))
 }
 
 /// Settlements as columns, in one of the two forms that the statement takes.

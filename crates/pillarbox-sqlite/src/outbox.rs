@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
 use pillarbox_core::floor::Look;
-use pillarbox_core::lease::{Claim, Held, Lease};
+use pillarbox_core::lease::{Claim, Held, Lease, Stretch};
 use pillarbox_core::order::{AfterDead, REASON_PARKED};
 use pillarbox_core::outbox::{REASON_EXPIRED, REASON_LEASES_LOST};
 use pillarbox_core::retention::{PurgeLimit, Retention};
@@ -73,7 +73,7 @@ impl OutboxStore for SqliteStore {
         let sorted = Sorted::new(owner, &plan, self.inner.options.retention);
         let applied = self.write(move |inner, tx| Box::pin(sorted.apply_now(inner, tx))).await?;
         self.inner.floor.freed(Instant::now(), plan.freed());
-        Ok(applied.answers(&plan))
+        Ok(plan.answers_or_all(applied))
     }
 
     async fn exchange(&self, settlements: &[Settlement], claim: Claim) -> Result<Exchanged, StoreError> {
@@ -95,7 +95,7 @@ impl OutboxStore for SqliteStore {
             })
             .await?;
         self.note_claimed(&claim, &claimed, look);
-        Ok(Exchanged { settled: applied.answers(&plan), claimed })
+        Ok(Exchanged { settled: plan.answers_or_all(applied), claimed })
     }
 
     async fn renew(&self, owner: OwnerToken, held: &[Held], lease: Duration) -> Result<Vec<Settled>, StoreError> {
@@ -236,7 +236,7 @@ impl SqliteStore {
     ) -> Result<Vec<Settled>, StoreError> {
         require_open(tx).await?;
         let sorted = Sorted::new(owner, plan, self.inner.options.retention);
-        Ok(sorted.apply_now(&self.inner, tx).await?.answers(plan))
+        Ok(plan.answers_or_all(sorted.apply_now(&self.inner, tx).await?))
     }
 }
 
@@ -358,44 +358,12 @@ struct Sorted {
     is_receipt: bool,
     /// Dead, or pending with a delay.
     shelved: Option<String>,
-    /// All that leave the live table, and the claim that they have in common.
+    /// All that leave the live table; their fence where they have one in common; and whether they are a stretch.
     removed: Option<String>,
-    common: Option<Common>,
+    fence: Option<Fence>,
+    stretch: Option<Stretch>,
     /// Pending at once.
     returned: Option<String>,
-}
-
-/// Rows of one claim.
-struct Common {
-    fence: Fence,
-    /// The first and the last, where they stand in a row.
-    run: Option<(WorkId, WorkId)>,
-}
-
-impl Common {
-    fn of(rows: &[&Settlement]) -> Option<Self> {
-        let (first, last) = (rows.first()?.held, rows.last()?.held);
-        let span = last.work_id.as_i64().checked_sub(first.work_id.as_i64());
-        let is_run = span.and_then(|span| usize::try_from(span).ok()).is_some_and(|span| span == rows.len() - 1);
-        let is_common = rows.iter().all(|settlement| settlement.held.fence == first.fence);
-        is_common.then(|| Self { fence: first.fence, run: is_run.then_some((first.work_id, last.work_id)) })
-    }
-}
-
-/// What became of verdicts.
-enum Applied {
-    All,
-    /// Those of these rows.
-    Rows(Vec<WorkId>),
-}
-
-impl Applied {
-    fn answers(self, plan: &GuardPlan<'_, Settlement>) -> Vec<Settled> {
-        match self {
-            Self::All => plan.all_applied(),
-            Self::Rows(rows) => plan.answers(rows),
-        }
-    }
 }
 
 impl Sorted {
@@ -413,34 +381,42 @@ impl Sorted {
         let map = |list: &[&Settlement], value: fn(&Settlement) -> String| {
             (!list.is_empty()).then(|| id_map(list.iter().map(|s| (s.held.work_id, value(s)))))
         };
-        let common = Common::of(&removed);
+        let left: Vec<Held> = removed.iter().map(|settlement| settlement.held).collect();
+        let first = left.first().map(|held| held.fence);
+        let fence = first.filter(|fence| left.iter().all(|held| held.fence == *fence));
         let fences = |list: &[&Settlement]| (!list.is_empty()).then(|| fences(list.iter().map(|s| &s.held)));
         Self {
             owner,
             done: fences(&acked),
             is_receipt: matches!(retention, Retention::Receipt(_)),
             shelved: map(&shelved, shelf_entry),
-            removed: match common {
-                Some(_) => Some(id_list(removed.iter().map(|settlement| settlement.held.work_id))),
+            removed: match fence {
+                Some(_) => Some(id_list(left.iter().map(|held| held.work_id))),
                 None => fences(&removed),
             },
-            common,
+            fence,
+            stretch: Stretch::of(&left),
             returned: map(&returned, |s| {
                 json!([s.held.fence.as_i64(), given_back(&s.verdict), reason(&s.verdict)]).to_string()
             }),
         }
     }
 
-    /// Runs what is needed, at the database's now where a time is written.
-    async fn apply_now(self, inner: &Inner, tx: &mut SqliteConnection) -> Result<Applied, StoreError> {
+    /// Runs what is needed, at the database's now where a time is written; answers as [`apply`](Self::apply) does.
+    async fn apply_now(self, inner: &Inner, tx: &mut SqliteConnection) -> Result<Option<Vec<WorkId>>, StoreError> {
         if self.done.is_none() && self.shelved.is_none() {
             return self.apply(inner, tx, 0).await;
         }
         at_now(inner, tx, move |inner, tx, moment| Box::pin(self.apply(inner, tx, moment.now))).await
     }
 
-    /// Runs what is needed; answers the rows that were still under the claim.
-    async fn apply(self, inner: &Inner, tx: &mut SqliteConnection, now: i64) -> Result<Applied, StoreError> {
+    /// Runs what is needed; answers the rows that were still under the claim, or nothing when all were.
+    async fn apply(
+        self,
+        inner: &Inner,
+        tx: &mut SqliteConnection,
+        now: i64,
+    ) -> Result<Option<Vec<WorkId>>, StoreError> {
         let owner = self.owner.as_uuid();
         if let Some(done) = self.done {
             let shelve = sqlx::query(inner.sql.settle_done.clone()).bind(now).bind(owner).bind(done);
@@ -450,16 +426,16 @@ impl Sorted {
             let shelve = sqlx::query(inner.sql.settle_shelve.clone()).bind(now).bind(owner).bind(shelved);
             shelve.execute(&mut *tx).await.map_err(store_error)?;
         }
-        if let (Some(Common { fence, run: Some((first, last)) }), None) = (&self.common, &self.returned) {
-            let remove = sqlx::query(inner.sql.settle_remove_run.clone()).bind(owner).bind(first.as_i64());
+        if let (Some(Stretch { first, last, fence }), None) = (self.stretch, &self.returned) {
+            let remove = sqlx::query(inner.sql.settle_remove_stretch.clone()).bind(owner).bind(first.as_i64());
             let remove = remove.bind(last.as_i64()).bind(fence.as_i64());
             if remove.execute(&mut *tx).await.map_err(store_error)?.rows_affected() > 0 {
-                return Ok(Applied::All);
+                return Ok(None);
             }
         }
         let mut applied = Vec::new();
-        let remove = self.removed.map(|list| match self.common {
-            Some(Common { fence, .. }) => {
+        let remove = self.removed.map(|list| match self.fence {
+            Some(fence) => {
                 sqlx::query(inner.sql.settle_remove_claim.clone()).bind(owner).bind(list).bind(fence.as_i64())
             }
             None => sqlx::query(inner.sql.settle_remove.clone()).bind(owner).bind(list),
@@ -470,7 +446,7 @@ impl Sorted {
                 applied.push(work_id(&row)?);
             }
         }
-        Ok(Applied::Rows(applied))
+        Ok(Some(applied))
     }
 }
 
@@ -491,27 +467,4 @@ fn given_back(verdict: &Verdict) -> u8 {
 /// SQLite's text functions stop at a NUL, so it is replaced by the sign for what cannot be shown.
 fn reason(verdict: &Verdict) -> Option<String> {
     verdict.reason().map(|reason| reason.replace('\0', "\u{FFFD}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// H9: rows between those of a claim, or of another claim, are nobody's to remove.
-    #[test]
-    fn rows_of_one_claim_are_a_run_when_none_between_them_is_missing() {
-        let run = |rows: &[(i64, i64)]| {
-            let held =
-                |(id, fence): &(i64, i64)| Held { work_id: WorkId::from_i64(*id), fence: Fence::from_i64(*fence) };
-            let settlements: Vec<_> = rows.iter().map(held).map(Settlement::ack).collect();
-            let common = Common::of(&settlements.iter().collect::<Vec<_>>())?;
-            Some(common.run.map(|(first, last)| (first.as_i64(), last.as_i64())))
-        };
-        assert_eq!(run(&[]), None);
-        assert_eq!(run(&[(7, 1)]), Some(Some((7, 7))));
-        assert_eq!(run(&[(7, 1), (8, 1), (9, 1)]), Some(Some((7, 9))));
-        assert_eq!(run(&[(7, 1), (9, 1)]), Some(None), "a gap");
-        assert_eq!(run(&[(7, 1), (8, 2)]), None, "two claims");
-        assert_eq!(run(&[(i64::MIN, 1), (i64::MAX, 1)]), Some(None), "too far apart to count");
-    }
 }

@@ -81,7 +81,7 @@ macro_rules! statements {
 statements! {
     clock now tick enqueue_delayed leave_live leave_shelf
     claim_look claim_waiting claim_sequence claim_sequence_waiting
-    settle_done settle_shelve settle_remove settle_remove_claim settle_remove_run settle_return renew
+    settle_done settle_shelve settle_remove settle_remove_claim settle_remove_stretch settle_return renew
     reap_look reap_park reap_shelve reap_release reap_waiting purge purge_look
     topics leases get list_live group_dead delete blocked_keys diagnose top
 }

@@ -129,32 +129,42 @@ async fn the_claim_sorts_nothing() {
     h.run("ANALYZE TABLE {t}").await;
     let routines = include_str!("../../migrations/0002_outbox_routines.sql");
     let body = &routines[routines.find("claim_rows`(").unwrap()..];
-    let update = &body[body.find("UPDATE (").unwrap()..];
-    let update = &update[..update.find(';').unwrap()];
     let values = [
         ("p_floor", "0"),
+        ("v_first", "1"),
+        ("v_last", "400"),
+        ("v_taken", "10"),
         ("p_lost_leases_max", "5"),
         ("p_left_out", "x'006100'"),
         ("v_room", "10"),
         ("v_now", "UTC_TIMESTAMP(6)"),
         ("v_until", "NULL"),
     ];
-    let mut sql = update.replace("`pillarbox_outbox`", "`{t}`").replace("p_owner", "NULL").replace("p_fence", "1");
-    for (name, value) in values {
-        sql = sql.replace(name, value);
+    // What locks the rows, what leases them where they stand beside each other, what leases them where they do not.
+    for (start, table_count) in
+        [("SELECT COUNT(*), MIN(c.`id`)", 1), ("UPDATE `pillarbox_outbox` FORCE INDEX", 1), ("UPDATE (", 2)]
+    {
+        let statement = &body[body.find(start).unwrap()..];
+        let statement = &statement[..statement.find(';').unwrap()];
+        let mut sql = statement.replace("INTO v_taken, v_first, v_last", "").replace("`pillarbox_outbox`", "`{t}`");
+        sql = sql.replace("p_owner", "NULL").replace("p_fence", "1");
+        for (name, value) in values {
+            sql = sql.replace(name, value);
+        }
+        let rows = sqlx::raw_sql(AssertSqlSafe(h.named(&format!("EXPLAIN {sql}")))).fetch_all(h.user()).await.unwrap();
+        let plan: Vec<(String, String, String)> = rows
+            .iter()
+            .map(|row| {
+                let text = |name: &str| row.try_get_unchecked::<Option<String>, _>(name).unwrap().unwrap_or_default();
+                (text("table"), text("key"), text("Extra"))
+            })
+            .collect();
+        let is_walk = |extra: &str| !extra.contains("filesort") && !extra.contains("temporary");
+        assert!(plan.iter().all(|(_, _, extra)| is_walk(extra)), "{plan:?}");
+        let tables: Vec<_> = plan.iter().filter(|(table, ..)| !table.starts_with('<')).collect();
+        assert_eq!(tables.len(), table_count, "{plan:?}");
+        assert!(tables.iter().all(|(_, key, _)| key == "PRIMARY"), "{plan:?}");
     }
-    let rows = sqlx::raw_sql(AssertSqlSafe(h.named(&format!("EXPLAIN {sql}")))).fetch_all(h.user()).await.unwrap();
-    let plan: Vec<(String, String, String)> = rows
-        .iter()
-        .map(|row| {
-            let text = |name: &str| row.try_get_unchecked::<Option<String>, _>(name).unwrap().unwrap_or_default();
-            (text("table"), text("key"), text("Extra"))
-        })
-        .collect();
-    assert!(plan.iter().all(|(_, _, extra)| !extra.contains("filesort") && !extra.contains("temporary")), "{plan:?}");
-    let tables: Vec<_> = plan.iter().filter(|(table, ..)| !table.starts_with('<')).collect();
-    assert_eq!(tables.len(), 2, "{plan:?}");
-    assert!(tables.iter().all(|(_, key, _)| key == "PRIMARY"), "{plan:?}");
 }
 
 /// H8: a claim that has not been committed hides its own rows and no others, and nobody waits for it.
@@ -277,6 +287,28 @@ async fn an_open_producer_does_not_hold_up_settlements() {
     let acks: Vec<_> = claimed.iter().map(|one| Settlement::ack(one.held)).collect();
     let settled = tokio::time::timeout(Duration::from_secs(20), h.store().settle(owner, &acks)).await;
     assert_eq!(settled.expect("nobody waits").unwrap(), [Settled::Applied; 3]);
+    tx.rollback().await.unwrap();
+}
+
+/// H9, H14: nor does it where one of the acknowledged rows is somebody else's by now, which is told of that one alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_open_producer_does_not_hold_up_settlements_of_which_one_was_lost() {
+    let h = start().await;
+    h.store().enqueue(Enqueue::pending(&vec_of(3))).await.unwrap();
+    let owner = OwnerToken::new();
+    let claimed = h.store().claim(claim(owner, 3)).await.unwrap();
+    let lost = claimed[1].held.work_id;
+    h.run(&format!("UPDATE {{t}} SET owner_token = x'{}' WHERE id = {lost}", "07".repeat(16))).await;
+    let mut user = connection().await;
+    let mut tx = user.begin().await.unwrap();
+    for answer in enqueue_each_way(&h, &mut tx).await {
+        answer.unwrap();
+    }
+    let acks: Vec<_> = claimed.iter().map(|one| Settlement::ack(one.held)).collect();
+    let settled = tokio::time::timeout(Duration::from_secs(20), h.store().settle(owner, &acks)).await;
+    let settled = settled.expect("nobody waits").unwrap();
+    assert_eq!(settled, [Settled::Applied, Settled::LeaseLost, Settled::Applied]);
+    assert_eq!(h.number("SELECT COUNT(*) FROM {t}").await, 1);
     tx.rollback().await.unwrap();
 }
 
