@@ -540,8 +540,9 @@ END $$;
 -- delays, $5 reasons. $7 says what is left of an acknowledged message: 0 nothing, 1 a receipt, 2 all of it.
 -- Batches that were all acknowledged, which is most of them, come in another form and have statements of their own: $3 is
 -- NULL, $1 the first row and how many are meant, $2 the fences of all rows from there on, zero for those not meant. Their rows
--- lie beside each other, and one walk through them takes two thirds of the work of a search for each. Answers the rows that
--- changed, or NULL when all did: nobody needs five hundred rows to hear that all went well.
+-- lie beside each other, and one walk through them takes two thirds of the work of a search for each. All of them change, or
+-- the call fails and must be made again in the first form: to tell which did would cost all those calls that went well.
+-- Answers the rows that changed, or NULL when all did.
 CREATE OR REPLACE FUNCTION pillarbox.outbox_settle(bigint[], bigint[], smallint[], bigint[], text[], uuid, smallint)
 RETURNS bigint[] LANGUAGE plpgsql
     SET enable_seqscan = off
@@ -556,44 +557,38 @@ DECLARE
     moment timestamptz := clock_timestamp();
     meant bigint := CASE WHEN $3 IS NULL THEN $1[2] ELSE cardinality($1) END;
     last bigint := $1[1] + cardinality($2) - 1;
+    changed bigint := meant;
     applied bigint[];
 BEGIN
     IF $6 IS NULL THEN
         RAISE EXCEPTION 'this call was meant for another outbox' USING ERRCODE = 'invalid_sql_statement_name';
     END IF;
     IF $3 IS NULL AND $7 = 0 THEN
-        WITH gone AS (
-            DELETE FROM pillarbox.outbox AS live
-            WHERE live.id BETWEEN $1[1] AND last AND live.fence = $2[live.id - $1[1] + 1] AND live.owner_token = $6
-            RETURNING live.id
-        )
-        SELECT array_agg(id) INTO applied FROM gone;
+        DELETE FROM pillarbox.outbox AS live
+        WHERE live.id BETWEEN $1[1] AND last AND live.fence = $2[live.id - $1[1] + 1] AND live.owner_token = $6;
+        GET DIAGNOSTICS changed = ROW_COUNT;
     ELSIF $3 IS NULL AND $7 = 1 THEN
         WITH gone AS (
             DELETE FROM pillarbox.outbox AS live
             WHERE live.id BETWEEN $1[1] AND last AND live.fence = $2[live.id - $1[1] + 1] AND live.owner_token = $6
             RETURNING live.id, live.message_id, live.topic, live.message_type, live.created_at, live.attempts,
                 live.lost_lease_count, live.priority, live.due_at, live.expires_at
-        ),
-        shelved AS (
-            INSERT INTO pillarbox.outbox_shelf (
+        )
+        INSERT INTO pillarbox.outbox_shelf (
             id, message_id, state, is_receipt, topic, message_type, created_at, attempts, lost_lease_count, priority,
             settled_at, settled_by, due_at, expires_at, payload)
         SELECT
             id, message_id, 'done', true, topic, message_type, created_at, attempts, lost_lease_count, priority,
             moment, $6, due_at, expires_at, ''
-            FROM gone
-            RETURNING id
-        )
-        SELECT array_agg(id) INTO applied FROM shelved;
+        FROM gone;
+        GET DIAGNOSTICS changed = ROW_COUNT;
     ELSIF $3 IS NULL AND $7 = 2 THEN
         WITH gone AS (
             DELETE FROM pillarbox.outbox AS live
             WHERE live.id BETWEEN $1[1] AND last AND live.fence = $2[live.id - $1[1] + 1] AND live.owner_token = $6
             RETURNING live.*
-        ),
-        shelved AS (
-            INSERT INTO pillarbox.outbox_shelf (
+        )
+        INSERT INTO pillarbox.outbox_shelf (
             id, message_id, state, topic, message_type, created_at, attempts, lost_lease_count, priority, settled_at,
             settled_by, due_at, expires_at, occurred_at, aggregate_type, aggregate_id, tenant_id, message_key,
             key_hash, correlation_id, causation_id, content_type, headers, last_error, payload)
@@ -601,10 +596,8 @@ BEGIN
             id, message_id, 'done', topic, message_type, created_at, attempts, lost_lease_count, priority, moment,
             owner_token, due_at, expires_at, occurred_at, aggregate_type, aggregate_id, tenant_id, message_key,
             key_hash, correlation_id, causation_id, content_type, headers, last_error, payload
-            FROM gone
-            RETURNING id
-        )
-        SELECT array_agg(id) INTO applied FROM shelved;
+        FROM gone;
+        GET DIAGNOSTICS changed = ROW_COUNT;
     ELSE
         WITH verdict AS MATERIALIZED (
             SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::bigint[], $5::text[])
@@ -661,7 +654,10 @@ BEGIN
         )
         SELECT array_agg(id) INTO applied FROM (SELECT id FROM gone UNION ALL SELECT id FROM back) AS changed;
     END IF;
-    RETURN CASE WHEN cardinality(applied) = meant THEN NULL ELSE coalesce(applied, '{}') END;
+    IF changed <> meant THEN
+        RAISE EXCEPTION 'some of the settled messages are held by nobody or by others' USING ERRCODE = 'PBX01';
+    END IF;
+    RETURN CASE WHEN $3 IS NULL OR cardinality(applied) = meant THEN NULL ELSE coalesce(applied, '{}') END;
 END $$;
 
 -- What follows is for other languages: simple arguments, the same rules.

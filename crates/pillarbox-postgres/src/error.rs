@@ -80,6 +80,11 @@ pub(crate) fn is_race(error: &StoreError) -> bool {
     matches!(error.code(), Some("40P01" | "40001"))
 }
 
+/// Whether a settlement that is made as a whole or not at all was not made: `outbox_settle` says so.
+pub(crate) fn is_not_whole(error: &StoreError) -> bool {
+    error.code() == Some("PBX01")
+}
+
 /// Whether a prepared statement was looked for on a connection that never saw it, as happens behind a pooler.
 ///
 /// A value that is missing is one that the statement's guard has taken away: none of ours sends NULL for it.

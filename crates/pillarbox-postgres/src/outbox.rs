@@ -22,13 +22,14 @@ use sqlx::{PgConnection, Row};
 use time::OffsetDateTime;
 
 use crate::enqueue::{self, require_open};
-use crate::error::store_error;
+use crate::error::{is_not_whole, store_error};
 use crate::instance::PostgresInstances;
 use crate::notify;
 use crate::parameters::micros;
 use crate::pause::PostgresPauses;
 use crate::progress::PostgresProgress;
 use crate::row;
+use crate::sql::Statement;
 use crate::store::{PgQuery, PostgresStore};
 
 #[async_trait]
@@ -60,8 +61,9 @@ impl OutboxStore for PostgresStore {
         if plan.is_empty() {
             return Ok(Vec::new());
         }
-        let columns = Verdicts::of(plan.rows());
-        let rows = self.fetch(&self.sql().settle, |query| self.bind_settle(query, &columns, owner)).await?;
+        let rows = self
+            .fetch_verdicts(&self.sql().settle, plan.rows(), |query, columns| self.bind_settle(query, columns, owner))
+            .await?;
         self.floor().freed(Instant::now(), plan.freed());
         read_settled(&plan, &rows)
     }
@@ -73,10 +75,9 @@ impl OutboxStore for PostgresStore {
         }
         self.floor().freed(Instant::now(), plan.freed());
         let look = self.look(&claim).await?;
-        let columns = Verdicts::of(plan.rows());
         let (retention, order) = (retention_code(self.settings().retention), order_code(claim.order()));
         let rows = self
-            .fetch(&self.sql().exchange, |query| {
+            .fetch_verdicts(&self.sql().exchange, plan.rows(), |query, columns| {
                 let query = columns.bind(self.bind_claim(query, &claim, look.above()));
                 bind_scope(query.bind(retention).bind(order), &claim)
             })
@@ -173,6 +174,23 @@ impl OutboxStore for PostgresStore {
 }
 
 impl PostgresStore {
+    /// Runs a statement that applies verdicts: as a whole where they are such, and one by one where that was not to be had.
+    async fn fetch_verdicts(
+        &self,
+        statement: &Statement,
+        settlements: &[&Settlement],
+        bind: impl Fn(PgQuery, &Verdicts<'_>) -> PgQuery,
+    ) -> Result<Vec<PgRow>, StoreError> {
+        if let Some(columns) = Verdicts::as_a_whole(settlements) {
+            match self.fetch(statement, |query| bind(query, &columns)).await {
+                Err(error) if is_not_whole(&error) => {}
+                answer => return answer,
+            }
+        }
+        let columns = Verdicts::one_by_one(settlements);
+        self.fetch(statement, |query| bind(query, &columns)).await
+    }
+
     /// Where a claim starts, which knows the highest row there is where it may have to walk that far.
     async fn look(&self, claim: &Claim) -> Result<Look<'_>, StoreError> {
         let top: Option<i64> = match self.floor().wants_top(claim) {
@@ -211,7 +229,8 @@ impl PostgresStore {
         plan: &GuardPlan<'_, Settlement>,
     ) -> Result<Vec<Settled>, StoreError> {
         require_open(tx)?;
-        let columns = Verdicts::of(plan.rows());
+        // Not as a whole: an error would end the transaction.
+        let columns = Verdicts::one_by_one(plan.rows());
         let query = self.query(&self.sql().settle, |query| self.bind_settle(query, &columns, owner));
         let rows = query.fetch_all(tx).await.map_err(store_error);
         self.notice_if_foreign(&rows);
@@ -307,13 +326,9 @@ struct Verdicts<'s> {
 const SPAN_PER_ROW: usize = 8;
 
 impl<'s> Verdicts<'s> {
-    /// Settlements that are sorted by their rows, each of which is named once.
-    fn of(settlements: &[&'s Settlement]) -> Self {
-        Self::side_by_side(settlements).unwrap_or_else(|| Self::one_by_one(settlements))
-    }
-
-    /// The first row and how many are meant, and the fences of all rows from there on. Only for acknowledged ones.
-    fn side_by_side(settlements: &[&'s Settlement]) -> Option<Self> {
+    /// The first row and how many are meant, and the fences of all rows from there on. Only for acknowledged ones, which are
+    /// sorted by their rows, each named once.
+    fn as_a_whole(settlements: &[&'s Settlement]) -> Option<Self> {
         let row = |settlement: &Settlement| settlement.held.work_id.as_i64();
         let (first, last) = (row(settlements.first()?), row(settlements.last()?));
         let span = usize::try_from(last.checked_sub(first)?).ok()?.checked_add(1)?;
@@ -394,7 +409,8 @@ mod tests {
             Settlement { held, verdict: verdict.clone() }
         };
         let settlements: Vec<_> = settlements.iter().map(settlement).collect();
-        let columns = Verdicts::of(&settlements.iter().collect::<Vec<_>>());
+        let settlements: Vec<_> = settlements.iter().collect();
+        let columns = Verdicts::as_a_whole(&settlements).unwrap_or_else(|| Verdicts::one_by_one(&settlements));
         (columns.ids, columns.fences, columns.codes.is_none())
     }
 
