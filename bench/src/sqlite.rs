@@ -30,9 +30,11 @@ pub(crate) async fn measure(scale: Scale, report: &mut Report) {
     for (name, synchronous) in [("SQLite FULL", SqliteSynchronous::Full), ("SQLite NORMAL", SqliteSynchronous::Normal)]
     {
         let store = File::open(synchronous, Retention::Delete).await;
-        let raw = Raw { file: store.clone() };
+        let raw = Raw { file: store.clone(), asks: false };
         compare(report, name, &WORKS, ["raw", "store"], &raw, &Through(store.clone()), scale).await;
         let single = [Work::EnqueueSingle { writers: 1 }];
+        let asking = Raw { file: store.clone(), asks: true };
+        compare(report, name, &single, ["raw, asking", "store"], &asking, &Through(store.clone()), scale).await;
         compare(report, name, &single, ["raw", "begun by the store"], &raw, &Begun(store.clone()), scale).await;
         let keeping = File::open(synchronous, Retention::Message(KEEP_DEFAULT)).await;
         let receipts = File::open(synchronous, Retention::Receipt(KEEP_DEFAULT)).await;
@@ -108,6 +110,9 @@ impl Backend for File {
 #[derive(Clone)]
 struct Raw {
     file: File,
+    /// Before a message is stored it is made sure that SQLite has not ended the transaction by itself, as the store does: the
+    /// message would be committed alone.
+    asks: bool,
 }
 
 const CLOCK: &str = "CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000";
@@ -164,6 +169,9 @@ impl Subject for Raw {
         let mut connection = self.file.pool.acquire().await.unwrap();
         for _ in 0..count {
             let mut tx = connection.begin_with("BEGIN IMMEDIATE").await.unwrap();
+            if self.asks {
+                sqlx::query("BEGIN").execute(&mut *tx).await.unwrap_err();
+            }
             Self::insert(&mut tx, 1).await;
             tx.commit().await.unwrap();
         }
