@@ -192,7 +192,8 @@ impl MysqlStore {
         let inner = &self.inner;
         let mut rows = Vec::new();
         if let Some(held) = acks(plan) {
-            let mut statements = self.ack_statements(owner, &held);
+            // By their list: a walk under the user's own isolation may lock the gap before the first row.
+            let mut statements = self.listed_acks(owner, &held);
             statements.insert(0, inner.sql.enqueue_guard.clone());
             for script in packed(statements, self.script_bytes_max()) {
                 rows.extend(sqlx::raw_sql(AssertSqlSafe(script)).fetch_all(&mut *tx).await.map_err(store_error)?);
@@ -283,20 +284,27 @@ impl MysqlStore {
     /// Acks carry no text, so they travel as plain statements with the ids in them: opening JSON costs the server more.
     fn ack_statements(&self, owner: OwnerToken, held: &[Held]) -> Vec<String> {
         let sql = &self.inner.sql;
+        match (Stretch::of(held), self.inner.options.retention) {
+            (Some(Stretch { first, fence, .. }), Retention::Delete) => {
+                let call = with_number(&with_owner(&sql.settle_stretch, owner), "0 /*fence*/", fence.as_i64());
+                let call = with_number(&call, "0 /*first*/", first.as_i64());
+                vec![with_literal(&call, "0 /*count*/", &held.len().to_string())]
+            }
+            _ => self.listed_acks(owner, held),
+        }
+    }
+
+    fn listed_acks(&self, owner: OwnerToken, held: &[Held]) -> Vec<String> {
+        let sql = &self.inner.sql;
         let keep = match self.inner.options.retention {
             Retention::Delete => None,
-            Retention::Receipt(_) => Some(&sql.settle_receipt),
-            Retention::Message(_) => Some(&sql.settle_done),
+            Retention::Receipt(_) => Some(sql.settle_receipt.as_str()),
+            Retention::Message(_) => Some(sql.settle_done.as_str()),
         };
         let steps = |look: &str, held: &[Held]| {
-            let steps = [Some(look), keep.map(String::as_str), Some(&sql.settle_delete)];
+            let steps = [Some(look), keep, Some(&sql.settle_delete)];
             steps.into_iter().flatten().map(|step| guarded(step, owner, held)).collect::<Vec<_>>()
         };
-        if let (Some(Stretch { first, fence, .. }), None) = (Stretch::of(held), keep) {
-            let call = with_number(&with_owner(&sql.settle_stretch, owner), "0 /*fence*/", fence.as_i64());
-            let call = with_number(&call, "0 /*first*/", first.as_i64());
-            return vec![with_literal(&call, "0 /*count*/", &held.len().to_string())];
-        }
         if (1..=LIST_MAX).contains(&held.len()) {
             return steps(&with_literal(&sql.settle_look, "0 /*count*/", &held.len().to_string()), held);
         }
