@@ -262,22 +262,26 @@ BEGIN
         ORDER BY `id` LIMIT p_count FOR UPDATE SKIP LOCKED
     ) AS s;
     IF v_found = p_count THEN
-        DELETE FROM `pillarbox_outbox` WHERE `id` BETWEEN p_first AND v_last ORDER BY `id` LIMIT p_count;
-        SELECT NULL AS `look`;
+        DELETE FROM `pillarbox_outbox`
+        WHERE `id` BETWEEN p_first AND v_last AND `owner_token` = p_owner AND `fence` = p_fence
+        ORDER BY `id` LIMIT p_count;
+        SELECT NULL AS `stretch`;
     ELSE
         SET SESSION group_concat_max_len = GREATEST(@@SESSION.group_concat_max_len, 4194304);
-        SELECT JSON_ARRAYAGG(`id`) INTO v_ids FROM `pillarbox_outbox`
+        SELECT JSON_ARRAYAGG(`id`) INTO v_ids FROM `pillarbox_outbox` FORCE INDEX (PRIMARY)
         WHERE `id` BETWEEN p_first AND v_last AND `owner_token` = p_owner AND `fence` = p_fence;
         SELECT JSON_ARRAYAGG(s.`id`) INTO v_ids
         FROM (
             SELECT l.`id` FROM JSON_TABLE(COALESCE(v_ids, '[]'), '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
             STRAIGHT_JOIN `pillarbox_outbox` AS l FORCE INDEX (PRIMARY) ON l.`id` = j.`id`
             WHERE l.`owner_token` = p_owner AND l.`fence` = p_fence
-            ORDER BY l.`id` FOR UPDATE
+            -- Without a limit the server may merge this into the outer statement, which locks nothing.
+            LIMIT p_count FOR UPDATE
         ) AS s;
         DELETE l FROM JSON_TABLE(COALESCE(v_ids, '[]'), '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
-        STRAIGHT_JOIN `pillarbox_outbox` AS l FORCE INDEX (PRIMARY) ON l.`id` = j.`id`;
-        SELECT COALESCE(v_ids, '[]') AS `look`;
+        STRAIGHT_JOIN `pillarbox_outbox` AS l FORCE INDEX (PRIMARY) ON l.`id` = j.`id`
+        WHERE l.`owner_token` = p_owner AND l.`fence` = p_fence;
+        SELECT COALESCE(v_ids, '[]') AS `stretch`;
     END IF;
 END$$
 DELIMITER ;

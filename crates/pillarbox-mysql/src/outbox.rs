@@ -298,17 +298,15 @@ impl MysqlStore {
         let sql = &self.inner.sql;
         let keep = match self.inner.options.retention {
             Retention::Delete => None,
-            Retention::Receipt(_) => Some(sql.settle_receipt.as_str()),
-            Retention::Message(_) => Some(sql.settle_done.as_str()),
+            Retention::Receipt(_) => Some(&sql.settle_receipt),
+            Retention::Message(_) => Some(&sql.settle_done),
         };
-        let steps = |look: &str, held: &[Held]| {
-            let steps = [Some(look), keep, Some(&sql.settle_delete)];
-            steps.into_iter().flatten().map(|step| guarded(step, owner, held)).collect::<Vec<_>>()
-        };
-        if (1..=LIST_MAX).contains(&held.len()) {
-            return steps(&with_literal(&sql.settle_look, "0 /*count*/", &held.len().to_string()), held);
-        }
-        held.chunks(LIST_MAX).flat_map(|held| steps(&sql.settle, held)).collect()
+        held.chunks(LIST_MAX)
+            .flat_map(|held| {
+                let steps = [Some(&sql.settle), keep, Some(&sql.settle_delete)];
+                steps.into_iter().flatten().map(move |step| guarded(step, owner, held))
+            })
+            .collect()
     }
 
     /// Verdicts that carry text are bound as JSON. What exceeds a packet goes in parts, within one transaction.
@@ -493,9 +491,9 @@ fn acks(plan: &GuardPlan<'_, Settlement>) -> Option<Vec<Held>> {
 
 /// The rows that were still under their claims, or nothing when all were.
 fn applied(rows: &[MySqlRow]) -> Result<Option<Vec<WorkId>>, StoreError> {
-    if let Some(look) = rows.iter().find(|row| answers(row, "look")) {
+    if let Some(stretch) = rows.iter().find(|row| answers(row, "stretch")) {
         let unreadable = |_| StoreError::rejected("a settlement answered no settled ids");
-        let ids: Option<Vec<u8>> = get(look, 0)?;
+        let ids: Option<Vec<u8>> = get(stretch, 0)?;
         let ids: Option<Vec<i64>> = ids.map(|ids| serde_json::from_slice(&ids).map_err(unreadable)).transpose()?;
         return Ok(ids.map(|ids| ids.into_iter().map(WorkId::from_i64).collect()));
     }

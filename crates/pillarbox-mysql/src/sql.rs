@@ -65,7 +65,6 @@ statements!(
     settle,
     settle_delete,
     settle_done,
-    settle_look,
     settle_receipt,
     settle_rows,
     settle_rows_part,

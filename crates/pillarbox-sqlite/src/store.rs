@@ -140,21 +140,8 @@ impl SqliteStore {
             Some(id) => id.clone(),
             None => default_id(&file)?,
         };
-        let sql = Statements::new(&options.naming);
         let policy = options.schema;
-        let turns = Arc::new(Semaphore::new(1));
-        let store = Self {
-            inner: Arc::new(Inner {
-                id,
-                options,
-                sql,
-                pool,
-                writer,
-                turns,
-                floor: Floor::default(),
-                has_more: AtomicBool::new(false),
-            }),
-        };
+        let store = Self::made_of(id, options, pool, writer, Arc::new(Semaphore::new(1)));
         store.apply_policy(policy).await?;
         Ok(store)
     }
@@ -179,36 +166,25 @@ impl SqliteStore {
         }
         let own = pool.options().clone().min_connections(0).max_connections(DETACHED_MAX);
         let own = own.connect_lazy_with(pool.connect_options().as_ref().clone());
-        let inner = Inner {
-            id: id.clone(),
-            options: options.clone(),
-            sql: Statements::new(&options.naming),
-            writer: Some(writer_beside(&own)),
-            pool: own,
-            turns: Arc::new(Semaphore::new(1)),
-            floor: Floor::default(),
-            has_more: AtomicBool::new(false),
-        };
-        Self { inner: Arc::new(inner) }
+        let writer = Some(writer_beside(&own));
+        Self::made_of(id.clone(), options.clone(), own, writer, Arc::new(Semaphore::new(1)))
     }
 
     /// Another set of tables in the same file, through the same connections.
     pub(crate) fn beside(&self, id: StoreId, options: StoreOptions) -> Self {
         let Inner { pool, writer, turns, .. } = &*self.inner;
-        let sql = Statements::new(&options.naming);
-        let (pool, writer, turns) = (pool.clone(), writer.clone(), Arc::clone(turns));
-        Self {
-            inner: Arc::new(Inner {
-                id,
-                options,
-                sql,
-                pool,
-                writer,
-                turns,
-                floor: Floor::default(),
-                has_more: AtomicBool::new(false),
-            }),
-        }
+        Self::made_of(id, options, pool.clone(), writer.clone(), Arc::clone(turns))
+    }
+
+    fn made_of(
+        id: StoreId,
+        options: StoreOptions,
+        pool: SqlitePool,
+        writer: Option<SqlitePool>,
+        turns: Arc<Semaphore>,
+    ) -> Self {
+        let (sql, floor, has_more) = (Statements::new(&options.naming), Floor::default(), AtomicBool::new(false));
+        Self { inner: Arc::new(Inner { id, options, sql, pool, writer, turns, floor, has_more }) }
     }
 
     /// Runs `work` at the database's now, and remembers that time if anything was written.
