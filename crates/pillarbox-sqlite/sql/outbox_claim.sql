@@ -4,6 +4,7 @@
 -- the shelf; ?7 says whether a dead one there counts. A later one can be held when an earlier one was committed late: a few are
 -- looked at. Or when many were given back or replayed: so for the keys of such rows, and once for each, the look goes past them. ?8 has a byte for each partition, 1 where it is served, or is NULL; a key without a hash is partition 0's.
 -- ?9 is a JSON array of topics that stay where they are, or NULL; then only rows above ?10 are taken.
+-- The driver copies every value of every row, NULLs too: what most messages do not have comes as one value, or as none.
 WITH held (message_key) AS MATERIALIZED (
     SELECT back.message_key
       FROM (SELECT DISTINCT message_key
@@ -64,6 +65,8 @@ UPDATE pillarbox_outbox
             LIMIT ?5
        )
 RETURNING
-    id, message_id, topic, payload, created_at, due_at, expires_at, attempts, lost_lease_count, priority, message_type,
-    aggregate_type, aggregate_id, tenant_id, message_key, correlation_id, causation_id, content_type, headers,
-    occurred_at, last_error;
+    id, message_id, topic, payload, created_at, attempts, content_type,
+    CASE WHEN coalesce(due_at, expires_at, message_type, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id,
+                       causation_id, headers, occurred_at, last_error) IS NOT NULL OR lost_lease_count <> 0 OR priority <> 0
+         THEN json_array(due_at, expires_at, lost_lease_count, priority, message_type, aggregate_type, aggregate_id, tenant_id,
+                         message_key, correlation_id, causation_id, headers, occurred_at, last_error) END;

@@ -36,6 +36,8 @@ UPDATE pillarbox_outbox
               AND NOT EXISTS (SELECT 1 FROM next WHERE locked_until > ?1)
        )
 RETURNING
-    id, message_id, topic, payload, created_at, due_at, expires_at, attempts, lost_lease_count, priority, message_type,
-    aggregate_type, aggregate_id, tenant_id, message_key, correlation_id, causation_id, content_type, headers,
-    occurred_at, last_error;
+    id, message_id, topic, payload, created_at, attempts, content_type,
+    CASE WHEN coalesce(due_at, expires_at, message_type, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id,
+                       causation_id, headers, occurred_at, last_error) IS NOT NULL OR lost_lease_count <> 0 OR priority <> 0
+         THEN json_array(due_at, expires_at, lost_lease_count, priority, message_type, aggregate_type, aggregate_id, tenant_id,
+                         message_key, correlation_id, causation_id, headers, occurred_at, last_error) END;

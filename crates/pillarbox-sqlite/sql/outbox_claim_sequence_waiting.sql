@@ -25,6 +25,8 @@ SELECT id, message_id, ?2, ?1 + ?4, ?3, due_at, expires_at, min(attempts + 1, 21
  ORDER BY wake_at, id
  LIMIT ?5
 RETURNING
-    id, message_id, topic, payload, created_at, due_at, expires_at, attempts, lost_lease_count, priority, message_type,
-    aggregate_type, aggregate_id, tenant_id, message_key, correlation_id, causation_id, content_type, headers,
-    occurred_at, last_error;
+    id, message_id, topic, payload, created_at, attempts, content_type,
+    CASE WHEN coalesce(due_at, expires_at, message_type, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id,
+                       causation_id, headers, occurred_at, last_error) IS NOT NULL OR lost_lease_count <> 0 OR priority <> 0
+         THEN json_array(due_at, expires_at, lost_lease_count, priority, message_type, aggregate_type, aggregate_id, tenant_id,
+                         message_key, correlation_id, causation_id, headers, occurred_at, last_error) END;

@@ -18,14 +18,16 @@ use pillarbox_core::{
     Verdict, WorkId,
 };
 use serde_json::json;
+use sqlx::sqlite::SqliteRow;
 use sqlx::{SqlStr, SqliteConnection};
+use uuid::Uuid;
 
 use crate::enqueue::{enqueue_within, require_open};
 use crate::error::store_error;
 use crate::instance::SqliteInstances;
 use crate::pause::SqlitePauses;
 use crate::progress::SqliteProgress;
-use crate::row::{self, claimed, id_list, id_map, micros, work_id};
+use crate::row::{self, claimed, claimed_whole, id_list, id_map, micros, work_id};
 use crate::store::{Inner, Moment, SqliteStore, at_now, burst};
 
 #[async_trait]
@@ -290,7 +292,7 @@ pub(crate) async fn claim_within(
     let mut taken: Vec<Claimed> = Vec::new();
     if moment.is_waited_for {
         let rows = take(waiting, claim.limit()).fetch_all(&mut *tx).await.map_err(store_error)?;
-        taken = rows.iter().map(|row| claimed(row, fence)).collect::<Result<_, _>>()?;
+        taken = read_claimed(inner, tx, &rows, fence).await?;
     }
     if !taken.is_empty() {
         let ids = id_list(taken.iter().map(|claimed| claimed.held.work_id));
@@ -303,15 +305,33 @@ pub(crate) async fn claim_within(
             false => take(live, room).bind(left_out).bind(start).bind(moment.change_count),
         };
         let rows = burst(live, &mut *tx).await?;
-        taken.reserve(rows.len());
-        for row in &rows {
-            taken.push(claimed(row, fence)?);
-        }
+        taken.append(&mut read_claimed(inner, tx, &rows, fence).await?);
     }
     if room == 0 || claim.order().in_sequence {
         moment.remember(inner, tx).await?;
     }
     taken.sort_unstable_by_key(|claimed| claimed.held.work_id);
+    Ok(taken)
+}
+
+/// What a claim brought. A row that cannot be read in its short form is read whole, so that what is wrong with it has a name.
+async fn read_claimed(
+    inner: &Inner,
+    tx: &mut SqliteConnection,
+    rows: &[SqliteRow],
+    fence: Fence,
+) -> Result<Vec<Claimed>, StoreError> {
+    let mut taken = Vec::with_capacity(rows.len());
+    for row in rows {
+        taken.push(match claimed(row, fence)? {
+            Some(claimed) => claimed,
+            None => {
+                let id = work_id(row)?;
+                let get = sqlx::query(inner.sql.get.clone()).bind(id.as_i64()).bind(None::<Uuid>);
+                claimed_whole(&get.fetch_one(&mut *tx).await.map_err(store_error)?, fence)?
+            }
+        });
+    }
     Ok(taken)
 }
 

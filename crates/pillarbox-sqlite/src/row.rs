@@ -12,25 +12,80 @@ use pillarbox_core::parts::Parts;
 use pillarbox_core::pause::{Pause, PauseRecord};
 use pillarbox_core::store::{Claimed, Undecodable};
 use pillarbox_core::{Fence, InstanceId, Message, MessageId, OwnerToken, State, StoreError, WorkId};
+use serde::Deserialize;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Decode, Row, Sqlite, ValueRef};
 use uuid::Uuid;
 
 use crate::error::store_error;
 
-/// A row of a claim; the columns are those of `outbox_claim.sql`.
-pub(crate) fn claimed(row: &SqliteRow, fence: Fence) -> Result<Claimed, StoreError> {
-    Ok(Claimed {
-        held: Held { work_id: work_id(row)?, fence },
-        attempts: counter(row, 7)?,
-        lost_lease_count: counter(row, 8)?,
-        created_at: from_micros(get(row, 4)?),
-        last_error: text(row, 20, "last_error").unwrap_or_default(),
-        message: message(row),
-    })
+/// What most messages do not have, in the order in which `outbox_claim.sql` tells it: an array, or nothing.
+#[derive(Default, Deserialize)]
+struct Extras {
+    due_at: Option<i64>,
+    expires_at: Option<i64>,
+    lost_lease_count: i64,
+    priority: i64,
+    message_type: Option<String>,
+    aggregate_type: Option<String>,
+    aggregate_id: Option<String>,
+    tenant_id: Option<String>,
+    message_key: Option<String>,
+    correlation_id: Option<String>,
+    causation_id: Option<String>,
+    headers: Option<String>,
+    occurred_at: Option<i64>,
+    last_error: Option<String>,
 }
 
-/// A row for the operator: the columns of a claim, then those of `outbox_get.sql`.
+/// A row of a claim; the columns are those of `outbox_claim.sql`. Nothing when the extras cannot be read: one text that is not
+/// UTF-8 spoils them all, and `outbox_get.sql` tells which.
+pub(crate) fn claimed(row: &SqliteRow, fence: Fence) -> Result<Option<Claimed>, StoreError> {
+    let extras = match text(row, 7, "extras") {
+        Ok(None) => Some(Extras::default()),
+        Ok(Some(json)) => serde_json::from_str(&json).ok(),
+        Err(_) => None,
+    };
+    let Some(mut extras) = extras else { return Ok(None) };
+    Ok(Some(Claimed {
+        held: Held { work_id: work_id(row)?, fence },
+        attempts: counter(row, 5)?,
+        lost_lease_count: count(extras.lost_lease_count),
+        created_at: from_micros(get(row, 4)?),
+        last_error: extras.last_error.take(),
+        message: together(row, extras),
+    }))
+}
+
+/// The same of a row of `outbox_get.sql`.
+pub(crate) fn claimed_whole(row: &SqliteRow, fence: Fence) -> Result<Claimed, StoreError> {
+    let StoredMessage { work_id, attempts, lost_lease_count, created_at, last_error, message, .. } = stored(row)?;
+    Ok(Claimed { held: Held { work_id, fence }, attempts, lost_lease_count, created_at, last_error, message })
+}
+
+fn together(row: &SqliteRow, extras: Extras) -> Result<Message, Undecodable> {
+    Parts {
+        message_id: message_id(row)?,
+        topic: text(row, 2, "topic")?.unwrap_or_default(),
+        payload: payload(row)?,
+        due_at: extras.due_at.map(from_micros),
+        expires_at: extras.expires_at.map(from_micros),
+        priority: i16::try_from(extras.priority).unwrap_or_default(),
+        message_type: extras.message_type,
+        aggregate_type: extras.aggregate_type,
+        aggregate_id: extras.aggregate_id,
+        tenant_id: extras.tenant_id,
+        message_key: extras.message_key,
+        correlation_id: extras.correlation_id,
+        causation_id: extras.causation_id,
+        content_type: text(row, 6, "content_type")?,
+        headers: extras.headers,
+        occurred_at: extras.occurred_at.map(from_micros),
+    }
+    .into_message()
+}
+
+/// A row for the operator, and whatever is read whole; the columns are those of `outbox_get.sql`.
 pub(crate) fn stored(row: &SqliteRow) -> Result<StoredMessage, StoreError> {
     Ok(StoredMessage {
         work_id: work_id(row)?,
@@ -189,15 +244,10 @@ pub(crate) fn id_map<T: std::fmt::Display>(entries: impl IntoIterator<Item = (Wo
 }
 
 fn message(row: &SqliteRow) -> Result<Message, Undecodable> {
-    let undecodable = |column| move |_: StoreError| Undecodable { column, complaint: "has an unexpected type".into() };
-    let id: &[u8] = get(row, 1).map_err(undecodable("message_id"))?;
-    let message_id = Uuid::from_slice(id)
-        .map_err(|_| Undecodable { column: "message_id", complaint: "does not have 16 bytes".into() })?;
-    let payload: Vec<u8> = get(row, 3).map_err(undecodable("payload"))?;
     Parts {
-        message_id,
+        message_id: message_id(row)?,
         topic: text(row, 2, "topic")?.unwrap_or_default(),
-        payload: Bytes::from(payload),
+        payload: payload(row)?,
         due_at: time(row, 5).map_err(undecodable("due_at"))?,
         expires_at: time(row, 6).map_err(undecodable("expires_at"))?,
         priority: i16::try_from(get::<i64>(row, 9).map_err(undecodable("priority"))?).unwrap_or_default(),
@@ -213,6 +263,19 @@ fn message(row: &SqliteRow) -> Result<Message, Undecodable> {
         occurred_at: time(row, 19).map_err(undecodable("occurred_at"))?,
     }
     .into_message()
+}
+
+fn message_id(row: &SqliteRow) -> Result<Uuid, Undecodable> {
+    let id: &[u8] = get(row, 1).map_err(undecodable("message_id"))?;
+    Uuid::from_slice(id).map_err(|_| Undecodable { column: "message_id", complaint: "does not have 16 bytes".into() })
+}
+
+fn payload(row: &SqliteRow) -> Result<Bytes, Undecodable> {
+    get::<Vec<u8>>(row, 3).map(Bytes::from).map_err(undecodable("payload"))
+}
+
+fn undecodable(column: &'static str) -> impl Fn(StoreError) -> Undecodable {
+    move |_| Undecodable { column, complaint: "has an unexpected type".into() }
 }
 
 /// A text; SQLite itself does not check that it is UTF-8.
@@ -235,8 +298,11 @@ fn owner(row: &SqliteRow, column: usize) -> Result<Option<OwnerToken>, StoreErro
 }
 
 fn counter(row: &SqliteRow, column: usize) -> Result<u32, StoreError> {
-    let count: i64 = get(row, column)?;
-    Ok(u32::try_from(count.max(0)).unwrap_or(u32::MAX))
+    get(row, column).map(count)
+}
+
+fn count(stored: i64) -> u32 {
+    u32::try_from(stored.max(0)).unwrap_or(u32::MAX)
 }
 
 fn from_micros(micros: i64) -> SystemTime {

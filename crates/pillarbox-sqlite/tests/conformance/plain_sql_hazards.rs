@@ -89,3 +89,27 @@ async fn the_table_names_the_column_that_is_wrong() {
         assert!(refused.to_string().contains(&format!(".{named}")), "{refused}");
     }
 }
+
+/// SQLite takes texts that are no UTF-8: such a row is handed out as one that nobody can read, with the name of the column, and the
+/// rows beside it whole. One with a NUL inside, or a quotation mark, can be read. HOT-11, BUS-10.
+#[tokio::test]
+async fn a_text_that_is_not_utf_8_is_named() {
+    let columns = ["topic", "content_type", "correlation_id", "tenant_id", "message_type", "headers"];
+    let harness = start().await;
+    for column in columns {
+        let rest = if column == "topic" { "" } else { ", topic" };
+        let value = if column == "topic" { "" } else { ", 'foreign'" };
+        let insert = format!(
+            "INSERT INTO {{t}} ({column}{rest}, payload, aggregate_id) VALUES (CAST(x'66ff' AS TEXT){value}, x'', 'a \"b\"')"
+        );
+        harness.run(&insert).await;
+    }
+    harness
+        .run("INSERT INTO {t} (topic, payload, causation_id) VALUES ('foreign', x'00', CAST(x'610062' AS TEXT))")
+        .await;
+    let claimed = harness.store().claim(claim(OwnerToken::new(), 99)).await.unwrap();
+    let (readable, spoilt) = claimed.split_last().unwrap();
+    let spoilt: Vec<_> = spoilt.iter().map(|one| one.message.as_ref().unwrap_err().column).collect();
+    assert_eq!(spoilt, columns);
+    assert_eq!(readable.message.as_ref().unwrap().get_causation_id(), Some("a\0b"));
+}
