@@ -167,7 +167,7 @@ impl Outbox {
         execute(&pool, &format!("DROP SCHEMA IF EXISTS {schema} CASCADE")).await;
         let naming = Naming::new(schema, "outbox").unwrap();
         let options = StoreOptions { naming, retention, ..StoreOptions::default() };
-        let store = PostgresStore::with_pool(pool.clone(), options).await.unwrap();
+        let store = PostgresStore::with_pool(pool.clone(), options).await.unwrap().reusing_connections();
         Self { store, pool, schema }
     }
 

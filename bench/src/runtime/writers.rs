@@ -1,11 +1,12 @@
-//! What writers pay: an outbox with its runtime in the same process, beside a bare row without any.
+//! What writers pay: an outbox with its runtime in the same process, beside a bare row without any. Bare rows are written as a
+//! program with a pool writes them, and also by writers that hold a connection each: a runtime's transactions pass theirs on.
 
 use std::time::{Duration, Instant};
 
 use pillarbox::prelude::{Context, Outbox, Runtime};
 use pillarbox_core::retention::Retention;
 use pillarbox_core::store::{Enqueue, EnqueueIn};
-use sqlx::{AssertSqlSafe, PgPool, Row};
+use sqlx::{AssertSqlSafe, Connection, PgPool, Row};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use uuid::Uuid;
@@ -17,7 +18,7 @@ use crate::store::{Backend, message};
 use crate::subject::{TOPIC, payload};
 
 const WRITERS: usize = 16;
-const CONTENDERS: usize = 4;
+const CONTENDERS: usize = 5;
 const WORK: &str = "16 writers, order and message";
 
 /// The same writers with the store alone, and with a runtime: what is missing in the first is the statement's price.
@@ -30,8 +31,8 @@ pub(super) async fn measure(url: &str, scale: Scale, report: &mut Report) {
     let outbox = postgres::Outbox::open_with(url, "bench_writers", Retention::Delete, connections).await;
     outbox.create_orders().await;
     let each = (scale.messages / WRITERS).max(100);
-    let mut figures = ["bare row, deleted by hand", "store, never handled", "runtime"]
-        .map(|name| Figure::new("PostgreSQL", WORK, ["bare row", name]));
+    let names = ["bare row, one connection for each", "bare row, deleted by hand", "store, never handled", "runtime"];
+    let mut figures = names.map(|name| Figure::new("PostgreSQL", WORK, ["bare row", name]));
     for round in 0..=scale.rounds {
         // In another order each time: whoever comes after a pause finds a rested machine.
         let mut rates = [0.0; CONTENDERS];
@@ -40,8 +41,9 @@ pub(super) async fn measure(url: &str, scale: Scale, report: &mut Report) {
             outbox.clear().await;
             rates[contender] = match contender {
                 0 => bare(&outbox, each).await,
-                1 => bare_and_deleted(&outbox, each).await,
-                2 => through_store(&outbox, each).await,
+                1 => bare_without_pool(&outbox, each).await,
+                2 => bare_and_deleted(&outbox, each).await,
+                3 => through_store(&outbox, each).await,
                 _ => with_runtime(&outbox, each).await,
             };
         }
@@ -82,7 +84,14 @@ async fn through_store(outbox: &postgres::Outbox, each: usize) -> f64 {
 
 async fn bare(outbox: &postgres::Outbox, each: usize) -> f64 {
     let start = Instant::now();
-    write_bare(outbox, each, &mpsc::unbounded_channel().0).await;
+    write_bare(outbox, each, &mpsc::unbounded_channel().0, true).await;
+    per_second(each, start)
+}
+
+/// Writers that never give their connection back, which a pool would test each time.
+async fn bare_without_pool(outbox: &postgres::Outbox, each: usize) -> f64 {
+    let start = Instant::now();
+    write_bare(outbox, each, &mpsc::unbounded_channel().0, false).await;
     per_second(each, start)
 }
 
@@ -101,21 +110,26 @@ async fn bare_and_deleted(outbox: &postgres::Outbox, each: usize) -> f64 {
         }
         count
     });
-    write_bare(outbox, each, &written).await;
+    write_bare(outbox, each, &written, true).await;
     drop(written);
     assert_eq!(deleter.await.unwrap(), u64::try_from(WRITERS * each).unwrap());
     per_second(each, start)
 }
 
-async fn write_bare(outbox: &postgres::Outbox, each: usize, written: &mpsc::UnboundedSender<i64>) {
+async fn write_bare(outbox: &postgres::Outbox, each: usize, written: &mpsc::UnboundedSender<i64>, gives_back: bool) {
     let (order, row) = (outbox.insert_order(), outbox.insert_bare_row());
     let mut writers = JoinSet::new();
     for _ in 0..WRITERS {
         let (pool, order, row): (PgPool, _, _) = (outbox.pool.clone(), order.clone(), row.clone());
         let written = written.clone();
         writers.spawn(async move {
+            let mut held = None;
             for _ in 0..each {
-                let mut tx = pool.begin().await.unwrap();
+                let mut connection = match held.take() {
+                    Some(connection) => connection,
+                    None => pool.acquire().await.unwrap(),
+                };
+                let mut tx = connection.begin().await.unwrap();
                 sqlx::query(AssertSqlSafe(order.as_str())).bind(4711_i64).execute(&mut *tx).await.unwrap();
                 let row = sqlx::query(AssertSqlSafe(row.as_str()))
                     .bind(Uuid::now_v7())
@@ -126,6 +140,7 @@ async fn write_bare(outbox: &postgres::Outbox, each: usize, written: &mpsc::Unbo
                     .await
                     .unwrap();
                 tx.commit().await.unwrap();
+                held = (!gives_back).then_some(connection);
                 // Nobody listens where rows stay.
                 let _ = written.send(row.get(0));
             }

@@ -222,7 +222,7 @@ impl PostgresInbox {
     where
         W: for<'c> Fn(&'c Self, &'c mut PgConnection) -> BoxFuture<'c, Result<T, StoreError>>,
     {
-        let mut tx = self.queue.pool().begin().await.map_err(store_error)?;
+        let mut tx = self.queue.kept().begin(None).await.map_err(store_error)?;
         let done = work(self, &mut tx).await?;
         tx.commit().await.map_err(store_error)?;
         Ok(done)

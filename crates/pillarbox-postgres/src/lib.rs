@@ -37,6 +37,7 @@ mod enqueue;
 mod error;
 mod inbox;
 mod instance;
+mod kept;
 mod migrate;
 mod notify;
 mod outbox;

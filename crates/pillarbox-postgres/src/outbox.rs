@@ -143,7 +143,7 @@ impl OutboxStore for PostgresStore {
     }
 
     async fn close_idle(&self) -> bool {
-        let idle = self.pool().try_acquire();
+        let idle = self.kept().take().or_else(|| self.pool().try_acquire());
         let is_idle = idle.is_some();
         if let Some(connection) = idle {
             // One that does not end well is gone as well.

@@ -14,6 +14,7 @@ use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool, Postgres};
 
 use crate::error::{is_foreign_connection, is_race, store_error};
+use crate::kept::Kept;
 use crate::sql::{Sql, Statement};
 
 /// A statement with its arguments.
@@ -28,6 +29,8 @@ pub struct PostgresStore {
 struct Inner {
     id: StoreId,
     pool: PgPool,
+    /// Of the same pool.
+    kept: Arc<Kept>,
     options: StoreOptions,
     sql: Sql,
     floor: Floor,
@@ -47,7 +50,7 @@ impl PostgresStore {
         first.close().await.map_err(store_error)?;
         let pool =
             PgPoolOptions::new().max_connections(8).acquire_timeout(Duration::from_secs(10)).connect_lazy_with(connect);
-        Self::with_pool(pool, options).await
+        Ok(Self::with_pool(pool, options).await?.reusing_connections())
     }
 
     /// Uses a pool that exists already, and deploys or checks the tables as the options say.
@@ -68,6 +71,17 @@ impl PostgresStore {
         Ok(store)
     }
 
+    /// Passes the connection of a transaction that was committed on to the next one that begins within a moment, past the pool.
+    ///
+    /// A pool tests a connection when it comes back and before it is handed out: two round trips of the six that a small
+    /// transaction takes. A store that [`connect`](Self::connect)s does so by itself. It is not done for a pool of your own unless you say so,
+    /// because its `before_acquire` and `after_release` would not be called in between.
+    #[must_use]
+    pub fn reusing_connections(self) -> Self {
+        self.inner.kept.switch_on();
+        self
+    }
+
     fn lazily(pool: PgPool, options: StoreOptions) -> Result<Self, StoreError> {
         options.validate()?;
         let id = match &options.store_id {
@@ -76,17 +90,20 @@ impl PostgresStore {
         };
         let sql = Sql::new(&options.naming);
         let behind_pooler = AtomicBool::new(false);
-        Ok(Self { inner: Arc::new(Inner { id, pool, options, sql, floor: Floor::default(), behind_pooler }) })
+        let kept = Kept::of(pool.clone(), false);
+        Ok(Self { inner: Arc::new(Inner { id, pool, kept, options, sql, floor: Floor::default(), behind_pooler }) })
     }
 
     /// The same store with connections of its own, which are opened on the runtime that needs them first.
     pub(crate) fn with_own_pool(&self) -> Self {
-        let Inner { id, pool, options, .. } = &*self.inner;
+        let Inner { id, pool, kept, options, .. } = &*self.inner;
         let own = pool.options().clone().min_connections(0).max_connections(DETACHED_MAX);
+        let own = own.connect_lazy_with(pool.connect_options().as_ref().clone());
         Self {
             inner: Arc::new(Inner {
                 id: id.clone(),
-                pool: own.connect_lazy_with(pool.connect_options().as_ref().clone()),
+                kept: Kept::of(own.clone(), kept.is_on()),
+                pool: own,
                 options: options.clone(),
                 sql: Sql::new(&options.naming),
                 floor: Floor::default(),
@@ -100,6 +117,7 @@ impl PostgresStore {
         let inner = Inner {
             id,
             pool: self.inner.pool.clone(),
+            kept: Arc::clone(&self.inner.kept),
             sql: Sql::new(&options.naming),
             options,
             floor: Floor::default(),
@@ -111,6 +129,10 @@ impl PostgresStore {
     /// The pool that the store uses.
     pub fn pool(&self) -> &PgPool {
         &self.inner.pool
+    }
+
+    pub(crate) fn kept(&self) -> &Arc<Kept> {
+        &self.inner.kept
     }
 
     pub(crate) fn name(&self) -> &StoreId {

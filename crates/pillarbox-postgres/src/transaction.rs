@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Instant;
 
 use pillarbox_core::floor::Freed;
@@ -13,12 +14,13 @@ use pillarbox_core::{
     Admission, CommitError, ConsumeIn, Isolation, OwnerToken, Receipt, Savepoint, Settled, StoreError,
     StoreTransaction, Transactional,
 };
-use sqlx::{AssertSqlSafe, PgConnection, Postgres, Transaction};
+use sqlx::{AssertSqlSafe, PgConnection, SqlSafeStr};
 use tokio::runtime::Handle;
 
 use crate::enqueue::{insert_and_look, require_open};
 use crate::error::{is_commit_unknown, is_no_transaction, store_error};
 use crate::inbox::PostgresInbox;
+use crate::kept::Session;
 use crate::store::PostgresStore;
 
 /// Commits in one round trip, or tells that there is nothing to commit: in a transaction that an error has aborted the first
@@ -30,7 +32,7 @@ const COMMIT: &str = "SELECT; COMMIT AND CHAIN";
 ///
 /// Commit and roll back through it, not by statements on its connection.
 pub struct PostgresTransaction {
-    tx: Transaction<'static, Postgres>,
+    tx: Session,
     /// PostgreSQL answers the commit of an aborted transaction with a silent rollback, which the driver does not tell from a
     /// commit.
     whole: Wholeness,
@@ -42,14 +44,11 @@ impl Transactional for PostgresStore {
     type Transaction = PostgresTransaction;
 
     fn begin_at(&self, isolation: Isolation) -> BoxFuture<'_, Result<PostgresTransaction, StoreError>> {
-        let pool = self.pool().clone();
+        let kept = Arc::clone(self.kept());
         // A begin() that is dropped half-way would leave an open transaction in the pool.
         Box::pin(lasting(async move {
-            let tx = match isolation.as_sql() {
-                Some(level) => pool.begin_with(AssertSqlSafe(format!("BEGIN ISOLATION LEVEL {level}"))).await,
-                None => pool.begin().await,
-            };
-            let tx = tx.map_err(store_error)?;
+            let beginning = isolation.as_sql().map(|level| AssertSqlSafe(format!("BEGIN ISOLATION LEVEL {level}")));
+            let tx = kept.begin(beginning.map(SqlSafeStr::into_sql_str)).await.map_err(store_error)?;
             Ok(PostgresTransaction { tx, whole: Wholeness::new(), freed: Vec::new() })
         }))
     }
@@ -128,7 +127,7 @@ impl ConsumeIn<PostgresTransaction> for PostgresInbox {
             let before = tx.whole;
             tx.whole = before.opened();
             tx.require_block(before).await?;
-            let registered = self.register_under(&mut tx.tx, receipt, lease).await?;
+            let registered = self.register_under(&mut *tx.tx, receipt, lease).await?;
             tx.whole = before.proven(true);
             Ok(registered)
         })

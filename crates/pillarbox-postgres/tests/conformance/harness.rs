@@ -36,7 +36,7 @@ impl Route for Direct {
     const IS_DIRECT: bool = true;
 
     async fn open(pool: PgPool, options: StoreOptions) -> Result<PostgresStore, StoreError> {
-        PostgresStore::with_pool(pool, options).await
+        Ok(PostgresStore::with_pool(pool, options).await?.reusing_connections())
     }
 
     fn url() -> String {

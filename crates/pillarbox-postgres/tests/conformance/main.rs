@@ -7,6 +7,7 @@ mod encryption_hazards;
 mod harness;
 mod hazards;
 mod inbox_hazards;
+mod kept_hazards;
 mod plain_sql_hazards;
 mod transaction_hazards;
 #[path = "../../../pillarbox/src/telemetry/witness.rs"]

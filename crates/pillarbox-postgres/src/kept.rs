@@ -1,0 +1,187 @@
+//! Connections that were used a moment ago, for whoever begins a transaction next.
+//!
+//! The driver's pool asks every connection whether it is alive when it comes back, and again before it hands it out. For a
+//! transaction of four statements that is half as much again. A connection whose transaction has just been committed is in
+//! order: it waits here for a moment, and goes back to the pool when nobody wants it.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use sqlx::pool::PoolConnection;
+use sqlx::postgres::PgTransactionManager;
+use sqlx::{Connection as _, PgConnection, PgPool, Postgres, SqlStr};
+use sqlx_core::transaction::TransactionManager;
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+
+/// How long a connection waits for its next user.
+const IDLE_MAX: Duration = Duration::from_millis(50);
+
+/// How long it is passed on without a look at it: the pool knows how old a connection may become.
+const PASSED_ON_MAX: Duration = Duration::from_secs(10);
+
+/// The connections of one pool that wait. None do where the pool's owner may want something done between two users.
+pub(crate) struct Kept {
+    pool: PgPool,
+    is_on: AtomicBool,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    /// The one that came last stands last, and is taken first.
+    connections: Vec<Spare>,
+    /// The task that looks after them.
+    watch: Option<JoinHandle<()>>,
+}
+
+struct Spare {
+    connection: PoolConnection<Postgres>,
+    /// When the pool handed it out.
+    lent_at: Instant,
+    idle_since: Instant,
+}
+
+impl Kept {
+    pub(crate) fn of(pool: PgPool, is_on: bool) -> Arc<Self> {
+        Arc::new(Self { pool, is_on: AtomicBool::new(is_on), waiting: Mutex::default() })
+    }
+
+    pub(crate) fn switch_on(&self) {
+        self.is_on.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::Relaxed)
+    }
+
+    /// One that waits, for whoever closes what nobody uses.
+    pub(crate) fn take(&self) -> Option<PoolConnection<Postgres>> {
+        self.take_spare().map(|spare| spare.connection)
+    }
+
+    /// Begins a transaction, on a connection that waits where there is one.
+    pub(crate) async fn begin(self: &Arc<Self>, statement: Option<SqlStr>) -> Result<Session, sqlx::Error> {
+        // It may have died in that moment. Nothing has happened on it yet: the pool finds another one.
+        if let Some(mut spare) = self.take_spare() {
+            if PgTransactionManager::begin(&mut spare.connection, statement.clone()).await.is_ok() {
+                return Ok(self.session(spare.connection, spare.lent_at));
+            }
+            spare.connection.close_on_drop();
+        }
+        let mut connection = self.pool.acquire().await?;
+        PgTransactionManager::begin(&mut connection, statement).await?;
+        Ok(self.session(connection, Instant::now()))
+    }
+
+    fn session(self: &Arc<Self>, connection: PoolConnection<Postgres>, lent_at: Instant) -> Session {
+        Session { connection: Some(connection), lent_at, kept: Arc::clone(self) }
+    }
+
+    fn take_spare(&self) -> Option<Spare> {
+        self.lock().connections.pop()
+    }
+
+    /// Keeps a connection on which nothing is open, or lets it go back to the pool.
+    fn keep(self: &Arc<Self>, connection: PoolConnection<Postgres>, lent_at: Instant) {
+        let now = Instant::now();
+        if !self.is_on() || self.pool.is_closed() || now - lent_at > PASSED_ON_MAX || !self.has_room() {
+            return;
+        }
+        let mut waiting = self.lock();
+        waiting.connections.push(Spare { connection, lent_at, idle_since: now });
+        // A task ends with its runtime, which need not be that of the next call.
+        if waiting.watch.as_ref().is_none_or(JoinHandle::is_finished) {
+            waiting.watch = Some(tokio::spawn(watch(Arc::downgrade(self), self.pool.clone())));
+        }
+    }
+
+    /// Whether others can have a connection of the pool without this one. Those who wait there are served in their order.
+    fn has_room(&self) -> bool {
+        self.pool.size() < self.pool.options().get_max_connections() || self.pool.num_idle() > 0
+    }
+
+    /// Those that nobody has wanted for too long, or all; and whether any are left.
+    fn leaving(&self, all: bool) -> (Vec<Spare>, bool) {
+        let mut waiting = self.lock();
+        let gone = waiting.connections.extract_if(.., |spare| all || spare.idle_since.elapsed() >= IDLE_MAX).collect();
+        if waiting.connections.is_empty() {
+            waiting.watch = None;
+        }
+        (gone, !waiting.connections.is_empty())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let waiting = std::mem::take(self.waiting.get_mut().unwrap_or_else(PoisonError::into_inner));
+        if Handle::try_current().is_err() {
+            // Nobody is there to bring them back: the driver would panic.
+            waiting.connections.into_iter().for_each(std::mem::forget);
+        }
+    }
+}
+
+/// Brings connections back to the pool until none waits.
+async fn watch(kept: Weak<Kept>, pool: PgPool) {
+    loop {
+        let is_closed = pool.close_event().do_until(tokio::time::sleep(IDLE_MAX)).await.is_err();
+        let Some(kept) = kept.upgrade() else { return };
+        let (gone, any_left) = kept.leaving(is_closed);
+        drop(gone);
+        if !any_left {
+            return;
+        }
+    }
+}
+
+/// A connection of the pool inside a transaction. Dropping it rolls back.
+pub(crate) struct Session {
+    /// None only at its end.
+    connection: Option<PoolConnection<Postgres>>,
+    lent_at: Instant,
+    kept: Arc<Kept>,
+}
+
+impl Session {
+    pub(crate) async fn commit(mut self) -> Result<(), sqlx::Error> {
+        PgTransactionManager::commit(&mut self).await?;
+        if let Some(connection) = self.connection.take_if(|connection| !connection.is_in_transaction()) {
+            self.kept.keep(connection, self.lent_at);
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn rollback(mut self) -> Result<(), sqlx::Error> {
+        PgTransactionManager::rollback(&mut self).await
+    }
+}
+
+impl Deref for Session {
+    type Target = PgConnection;
+
+    fn deref(&self) -> &PgConnection {
+        self.connection.as_ref().expect("a session has its connection until it ends")
+    }
+}
+
+impl DerefMut for Session {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        self.connection.as_mut().expect("a session has its connection until it ends")
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let Some(connection) = &mut self.connection {
+            // Sent before anything else on this connection, at the latest when the pool tests it.
+            PgTransactionManager::start_rollback(connection);
+        }
+    }
+}
