@@ -10,9 +10,11 @@ use serde::Serialize;
 use crate::id::MessageId;
 use crate::parts::Parts;
 
+mod extras;
 mod identity;
 mod limits;
 
+use extras::{Aside, Extras};
 use identity::Identity;
 pub use limits::Limits;
 pub(crate) use limits::check_text;
@@ -91,21 +93,9 @@ impl<T: TypeName + ?Sized> TypeName for &T {
 pub struct Message {
     identity: Identity,
     topic: String,
-    message_type: Option<String>,
-    /// None stands for the global aggregate.
-    aggregate_type: Option<String>,
-    aggregate_id: Option<String>,
-    tenant: Option<String>,
-    key: Option<String>,
-    correlation_id: Option<String>,
-    causation_id: Option<String>,
-    headers: BTreeMap<String, String>,
     content_type: Option<String>,
     payload: Bytes,
-    occurred_at: Option<SystemTime>,
-    due: Option<When>,
-    expires: Option<When>,
-    priority: i16,
+    extras: Aside,
 }
 
 impl Message {
@@ -114,20 +104,9 @@ impl Message {
         Self {
             identity: Identity::drawn(),
             topic: topic.into(),
-            message_type: None,
-            aggregate_type: None,
-            aggregate_id: None,
-            tenant: None,
-            key: None,
-            correlation_id: None,
-            causation_id: None,
-            headers: BTreeMap::new(),
             content_type: None,
             payload: payload.into(),
-            occurred_at: None,
-            due: None,
-            expires: None,
-            priority: 0,
+            extras: Aside::default(),
         }
     }
 
@@ -146,63 +125,64 @@ impl Message {
     /// What happened, for routing beside the topic: a text, or an enum of the user's own that is a [`TypeName`].
     #[must_use]
     pub fn message_type(mut self, message_type: impl TypeName) -> Self {
-        self.message_type = filled(message_type.type_name().to_owned());
+        self.extras.message_type = filled(message_type.type_name().to_owned());
         self
     }
 
     /// The kind of thing it happened to; [`GLOBAL_AGGREGATE`] unless set.
     #[must_use]
     pub fn aggregate_type(mut self, aggregate_type: impl TypeName) -> Self {
-        self.aggregate_type = filled(aggregate_type.type_name().to_owned()).filter(|name| name != GLOBAL_AGGREGATE);
+        self.extras.aggregate_type =
+            filled(aggregate_type.type_name().to_owned()).filter(|name| name != GLOBAL_AGGREGATE);
         self
     }
 
     /// Which thing it happened to.
     #[must_use]
     pub fn aggregate_id(mut self, aggregate_id: impl fmt::Display) -> Self {
-        self.aggregate_id = filled(aggregate_id.to_string());
+        self.extras.aggregate_id = filled(aggregate_id.to_string());
         self
     }
 
     /// The tenant, passed through unchanged.
     #[must_use]
     pub fn tenant(mut self, tenant: impl fmt::Display) -> Self {
-        self.tenant = filled(tenant.to_string());
+        self.extras.tenant = filled(tenant.to_string());
         self
     }
 
     /// Messages of one key belong together.
     #[must_use]
     pub fn key(mut self, key: impl fmt::Display) -> Self {
-        self.key = filled(key.to_string());
+        self.extras.key = filled(key.to_string());
         self
     }
 
     /// What the message belongs to, for tracing; the empty text counts as none.
     #[must_use]
     pub fn correlation_id(mut self, correlation_id: impl fmt::Display) -> Self {
-        self.correlation_id = filled(correlation_id.to_string());
+        self.extras.correlation_id = filled(correlation_id.to_string());
         self
     }
 
     /// What caused the message.
     #[must_use]
     pub fn causation_id(mut self, causation_id: impl fmt::Display) -> Self {
-        self.causation_id = filled(causation_id.to_string());
+        self.extras.causation_id = filled(causation_id.to_string());
         self
     }
 
     /// Adds or replaces one header.
     #[must_use]
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
-        self.headers.insert(name.into(), value.into());
+        self.extras.headers.insert(name.into(), value.into());
         self
     }
 
     /// Adds or replaces many headers.
     #[must_use]
     pub fn headers(mut self, headers: impl IntoIterator<Item = (String, String)>) -> Self {
-        self.headers.extend(headers);
+        self.extras.headers.extend(headers);
         self
     }
 
@@ -216,42 +196,42 @@ impl Message {
     /// When it happened, as the producer saw it; nothing is decided by it.
     #[must_use]
     pub fn occurred_at(mut self, at: SystemTime) -> Self {
-        self.occurred_at = Some(truncated(at));
+        self.extras.occurred_at = Some(truncated(at));
         self
     }
 
     /// Not before this time has passed on the database's clock.
     #[must_use]
     pub fn delay(mut self, delay: Duration) -> Self {
-        self.due = Some(When::After(delay));
+        self.extras.due = Some(When::After(delay));
         self
     }
 
     /// Not before this instant; one in the past means now.
     #[must_use]
     pub fn due_at(mut self, at: SystemTime) -> Self {
-        self.due = Some(When::At(truncated(at)));
+        self.extras.due = Some(When::At(truncated(at)));
         self
     }
 
     /// Never handled once this time has passed on the database's clock.
     #[must_use]
     pub fn expires_in(mut self, after: Duration) -> Self {
-        self.expires = Some(When::After(after));
+        self.extras.expires = Some(When::After(after));
         self
     }
 
     /// Never handled after this instant.
     #[must_use]
     pub fn expires_at(mut self, at: SystemTime) -> Self {
-        self.expires = Some(When::At(truncated(at)));
+        self.extras.expires = Some(When::At(truncated(at)));
         self
     }
 
     /// Reserved: stored and handed out, not yet heeded by the claim.
     #[must_use]
     pub fn priority(mut self, priority: i16) -> Self {
-        self.priority = priority;
+        self.extras.priority = priority;
         self
     }
 
@@ -261,33 +241,35 @@ impl Message {
         Self {
             identity: Identity::known(id),
             topic: parts.topic,
-            message_type: text(parts.message_type),
-            aggregate_type: text(parts.aggregate_type).filter(|name| name != GLOBAL_AGGREGATE),
-            aggregate_id: text(parts.aggregate_id),
-            tenant: text(parts.tenant_id),
-            key: text(parts.message_key),
-            correlation_id: text(parts.correlation_id),
-            causation_id: text(parts.causation_id),
-            headers,
             content_type: text(parts.content_type),
             payload: parts.payload,
-            occurred_at: parts.occurred_at.map(truncated),
-            due: parts.due_at.map(truncated).map(When::At),
-            expires: parts.expires_at.map(truncated).map(When::At),
-            priority: parts.priority,
+            extras: Aside::of(Extras {
+                message_type: text(parts.message_type),
+                aggregate_type: text(parts.aggregate_type).filter(|name| name != GLOBAL_AGGREGATE),
+                aggregate_id: text(parts.aggregate_id),
+                tenant: text(parts.tenant_id),
+                key: text(parts.message_key),
+                correlation_id: text(parts.correlation_id),
+                causation_id: text(parts.causation_id),
+                headers,
+                occurred_at: parts.occurred_at.map(truncated),
+                due: parts.due_at.map(truncated).map(When::At),
+                expires: parts.expires_at.map(truncated).map(When::At),
+                priority: parts.priority,
+            }),
         }
     }
 
     fn texts(&self) -> impl Iterator<Item = (&'static str, &str)> {
         [
             ("topic", Some(self.topic.as_str())),
-            ("message_type", self.message_type.as_deref()),
-            ("aggregate_type", self.aggregate_type.as_deref()),
-            ("aggregate_id", self.aggregate_id.as_deref()),
-            ("tenant", self.tenant.as_deref()),
-            ("key", self.key.as_deref()),
-            ("correlation_id", self.correlation_id.as_deref()),
-            ("causation_id", self.causation_id.as_deref()),
+            ("message_type", self.extras.message_type.as_deref()),
+            ("aggregate_type", self.extras.aggregate_type.as_deref()),
+            ("aggregate_id", self.extras.aggregate_id.as_deref()),
+            ("tenant", self.extras.tenant.as_deref()),
+            ("key", self.extras.key.as_deref()),
+            ("correlation_id", self.extras.correlation_id.as_deref()),
+            ("causation_id", self.extras.causation_id.as_deref()),
             ("content_type", self.content_type.as_deref()),
         ]
         .into_iter()
@@ -311,42 +293,42 @@ impl Message {
 
     /// What happened.
     pub fn get_message_type(&self) -> Option<&str> {
-        self.message_type.as_deref()
+        self.extras.message_type.as_deref()
     }
 
     /// The kind of thing it happened to.
     pub fn get_aggregate_type(&self) -> &str {
-        self.aggregate_type.as_deref().unwrap_or(GLOBAL_AGGREGATE)
+        self.extras.aggregate_type.as_deref().unwrap_or(GLOBAL_AGGREGATE)
     }
 
     /// Which thing it happened to.
     pub fn get_aggregate_id(&self) -> Option<&str> {
-        self.aggregate_id.as_deref()
+        self.extras.aggregate_id.as_deref()
     }
 
     /// The tenant.
     pub fn get_tenant(&self) -> Option<&str> {
-        self.tenant.as_deref()
+        self.extras.tenant.as_deref()
     }
 
     /// What it belongs together with.
     pub fn get_key(&self) -> Option<&str> {
-        self.key.as_deref()
+        self.extras.key.as_deref()
     }
 
     /// What it belongs to.
     pub fn get_correlation_id(&self) -> Option<&str> {
-        self.correlation_id.as_deref()
+        self.extras.correlation_id.as_deref()
     }
 
     /// What caused it.
     pub fn get_causation_id(&self) -> Option<&str> {
-        self.causation_id.as_deref()
+        self.extras.causation_id.as_deref()
     }
 
     /// All headers, sorted by name.
     pub fn get_headers(&self) -> &BTreeMap<String, String> {
-        &self.headers
+        &self.extras.headers
     }
 
     /// The media type of the payload.
@@ -361,28 +343,28 @@ impl Message {
 
     /// When it happened, truncated to microseconds.
     pub fn get_occurred_at(&self) -> Option<SystemTime> {
-        self.occurred_at
+        self.extras.occurred_at
     }
 
     /// When it may be handled; nothing means at once.
     pub fn due(&self) -> Option<When> {
-        self.due
+        self.extras.due
     }
 
     /// After what it must not be handled.
     pub fn expires(&self) -> Option<When> {
-        self.expires
+        self.extras.expires
     }
 
     /// Reserved.
     pub fn get_priority(&self) -> i16 {
-        self.priority
+        self.extras.priority
     }
 
     /// The bytes that this message brings to a statement, roughly: for keeping batches within a packet.
     pub fn weight(&self) -> usize {
         let texts: usize = self.texts().map(|(_, text)| text.len()).sum();
-        let headers: usize = self.headers.iter().map(|(name, value)| name.len() + value.len() + 8).sum();
+        let headers: usize = self.extras.headers.iter().map(|(name, value)| name.len() + value.len() + 8).sum();
         self.payload.len() + texts + headers + 128
     }
 
@@ -398,7 +380,7 @@ impl Message {
 
     /// Whether the message asks to wait; the database's clock decides whether it really must.
     pub fn is_delayed(&self) -> bool {
-        !matches!(self.due, None | Some(When::After(Duration::ZERO)))
+        !matches!(self.extras.due, None | Some(When::After(Duration::ZERO)))
     }
 }
 
@@ -408,9 +390,9 @@ impl fmt::Debug for Message {
         f.debug_struct("Message")
             .field("id", &self.identity.tell())
             .field("topic", &self.topic)
-            .field("message_type", &self.message_type)
-            .field("correlation_id", &self.correlation_id)
-            .field("header_count", &self.headers.len())
+            .field("message_type", &self.extras.message_type)
+            .field("correlation_id", &self.extras.correlation_id)
+            .field("header_count", &self.extras.headers.len())
             .field("payload_bytes", &self.payload.len())
             .finish_non_exhaustive()
     }

@@ -15,7 +15,7 @@ use sqlx::{Connection as _, Executor as _, PgConnection};
 use tokio::sync::OnceCell;
 
 const TOPIC: &str = "order.created";
-const CLAIM: u32 = 1000;
+const CLAIM: u32 = 2000;
 
 /// While one waits for the disk and one for its messages, two keep the server busy.
 const CALLS: usize = 4;
@@ -44,7 +44,7 @@ impl Pillarbox {
             let options = StoreOptions { retention: Retention::Delete, ..StoreOptions::default() };
             let connect = PgPoolOptions::new().max_connections(CONNECTIONS).test_before_acquire(false);
             let pool = connect.connect(&self.url).await?;
-            Outbox::new(PostgresStore::with_pool(pool, options).await?)
+            Outbox::new(PostgresStore::with_pool(pool, options).await?.reusing_connections())
         };
         // Open before the first writer begins, as the others' are.
         let pool = outbox.store().pool();

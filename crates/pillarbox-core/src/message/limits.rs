@@ -69,14 +69,14 @@ impl Message {
         for (field, value) in self.texts() {
             check_text(field, value, limits.text_chars_max, &mut problems);
         }
-        check_headers(&self.headers, limits, &mut problems);
+        check_headers(&self.extras.headers, limits, &mut problems);
         if self.payload.len() > limits.payload_bytes_max {
             problems.push(Problem::too_large("payload", limits.payload_bytes_max, self.payload.len()));
         }
-        check_horizon("due", self.due, &mut problems);
-        check_horizon("expires", self.expires, &mut problems);
-        check_instant("occurred_at", self.occurred_at, &mut problems);
-        if let (Some(When::After(due)), Some(When::After(expires))) = (self.due, self.expires)
+        check_horizon("due", self.extras.due, &mut problems);
+        check_horizon("expires", self.extras.expires, &mut problems);
+        check_instant("occurred_at", self.extras.occurred_at, &mut problems);
+        if let (Some(When::After(due)), Some(When::After(expires))) = (self.extras.due, self.extras.expires)
             && expires <= due
         {
             problems.push(Problem::malformed("expires", "must lie after the due time"));
