@@ -1,8 +1,9 @@
-//! Connections that were used a moment ago, for whoever begins a transaction next.
+//! Connections that were used a moment ago, for whoever needs one next.
 //!
 //! The driver's pool asks every connection whether it is alive when it comes back, and again before it hands it out. For a
-//! transaction of four statements that is half as much again. A connection whose transaction has just been committed is in
-//! order: it waits here for a moment, and goes back to the pool when nobody wants it.
+//! transaction of four statements that is half as much again. And it hands out the one that was not used for longest, so that
+//! every session has to plan every statement. A connection whose transaction has just been committed is in order: it waits here for
+//! a moment, the last one is taken first, and what nobody wants goes back to the pool.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -71,9 +72,25 @@ impl Kept {
             }
             spare.connection.close_on_drop();
         }
-        let mut connection = self.pool.acquire().await?;
-        PgTransactionManager::begin(&mut connection, statement).await?;
-        Ok(self.session(connection, Instant::now()))
+        let mut session = self.from_pool().await?;
+        PgTransactionManager::begin(&mut session, statement).await?;
+        Ok(session)
+    }
+
+    /// A connection for a statement that stands alone. Where such a one fails nobody knows what has happened, so one that waits is
+    /// tested, as the pool would have done.
+    pub(crate) async fn acquire(self: &Arc<Self>) -> Result<Session, sqlx::Error> {
+        while let Some(mut spare) = self.take_spare() {
+            if !self.pool.options().get_test_before_acquire() || spare.connection.ping().await.is_ok() {
+                return Ok(self.session(spare.connection, spare.lent_at));
+            }
+            spare.connection.close_on_drop();
+        }
+        self.from_pool().await
+    }
+
+    async fn from_pool(self: &Arc<Self>) -> Result<Session, sqlx::Error> {
+        Ok(self.session(self.pool.acquire().await?, Instant::now()))
     }
 
     fn session(self: &Arc<Self>, connection: PoolConnection<Postgres>, lent_at: Instant) -> Session {
@@ -141,7 +158,7 @@ async fn watch(kept: Weak<Kept>, pool: PgPool) {
     }
 }
 
-/// A connection of the pool inside a transaction. Dropping it rolls back.
+/// A connection of the pool. Dropping it rolls back what is open, and gives it back.
 pub(crate) struct Session {
     /// None only at its end.
     connection: Option<PoolConnection<Postgres>>,
@@ -152,10 +169,15 @@ pub(crate) struct Session {
 impl Session {
     pub(crate) async fn commit(mut self) -> Result<(), sqlx::Error> {
         PgTransactionManager::commit(&mut self).await?;
+        self.passes_on();
+        Ok(())
+    }
+
+    /// Everything that was asked was answered: the next one can have the connection as it is.
+    pub(crate) fn passes_on(mut self) {
         if let Some(connection) = self.connection.take_if(|connection| !connection.is_in_transaction()) {
             self.kept.keep(connection, self.lent_at);
         }
-        Ok(())
     }
 
     pub(crate) async fn rollback(mut self) -> Result<(), sqlx::Error> {

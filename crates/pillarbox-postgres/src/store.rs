@@ -71,7 +71,8 @@ impl PostgresStore {
         Ok(store)
     }
 
-    /// Passes the connection of a transaction that was committed on to the next one that begins within a moment, past the pool.
+    /// Passes the connection of a transaction that was committed, or of a call of the store's own, on to the next one within a moment, past
+    /// the pool.
     ///
     /// A pool tests a connection when it comes back and before it is handed out: two round trips of the six that a small
     /// transaction takes. A store that [`connect`](Self::connect)s does so by itself. It is not done for a pool of your own unless you say so,
@@ -219,7 +220,10 @@ impl PostgresStore {
     }
 
     async fn fetch_named(&self, query: PgQuery) -> Result<Vec<PgRow>, StoreError> {
-        query.fetch_all(&self.inner.pool).await.map_err(store_error)
+        let mut session = self.inner.kept.acquire().await.map_err(store_error)?;
+        let rows = query.fetch_all(&mut *session).await.map_err(store_error)?;
+        session.passes_on();
+        Ok(rows)
     }
 
     /// A pooler keeps to one connection only within a transaction.
