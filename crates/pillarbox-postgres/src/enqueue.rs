@@ -91,7 +91,7 @@ pub(crate) async fn standalone(store: &PostgresStore, enqueue: Enqueue<'_>) -> R
 }
 
 async fn in_one_transaction(store: &PostgresStore, enqueue: Enqueue<'_>) -> Result<Vec<Enqueued>, StoreError> {
-    let mut tx = store.pool().begin().await.map_err(store_error)?;
+    let mut tx = store.kept().begin(None).await.map_err(store_error)?;
     let answers = insert_all(store, &mut tx, enqueue).await?;
     tx.commit().await.map_err(store_error)?;
     Ok(answers)

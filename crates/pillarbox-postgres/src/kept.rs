@@ -14,8 +14,7 @@ use sqlx::pool::PoolConnection;
 use sqlx::postgres::PgTransactionManager;
 use sqlx::{Connection as _, PgConnection, PgPool, Postgres, SqlStr};
 use sqlx_core::transaction::TransactionManager;
-use tokio::runtime::Handle;
-use tokio::task::JoinHandle;
+use tokio::runtime::{Handle, Id};
 
 /// How long a connection waits for its next user.
 const IDLE_MAX: Duration = Duration::from_millis(50);
@@ -34,8 +33,8 @@ pub(crate) struct Kept {
 struct Waiting {
     /// The one that came last stands last, and is taken first.
     connections: Vec<Spare>,
-    /// The task that looks after them.
-    watch: Option<JoinHandle<()>>,
+    /// The runtime of the last task that looks after them.
+    watched: Option<Id>,
 }
 
 struct Spare {
@@ -43,6 +42,21 @@ struct Spare {
     /// When the pool handed it out.
     lent_at: Instant,
     idle_since: Instant,
+    /// Where it was used last. Another runtime may not hear what it says, and can be gone.
+    runtime: Handle,
+}
+
+impl Spare {
+    /// Gives it back to the pool, wherever the caller is: the driver needs a runtime for that, if only one that has ended.
+    fn leave(self) {
+        let Self { connection, runtime, .. } = self;
+        let _entered = runtime.enter();
+        drop(connection);
+    }
+
+    fn is_fresh(&self, runtime: &Handle) -> bool {
+        self.idle_since.elapsed() < IDLE_MAX && self.runtime.id() == runtime.id()
+    }
 }
 
 impl Kept {
@@ -97,8 +111,17 @@ impl Kept {
         Session { connection: Some(connection), lent_at, kept: Arc::clone(self) }
     }
 
+    /// The one that came last, if it can be used here and now; what cannot goes back.
     fn take_spare(&self) -> Option<Spare> {
-        self.lock().connections.pop()
+        let runtime = Handle::try_current().ok()?;
+        while !self.pool.is_closed() {
+            let spare = self.lock().connections.pop()?;
+            if spare.is_fresh(&runtime) {
+                return Some(spare);
+            }
+            spare.leave();
+        }
+        None
     }
 
     /// Keeps a connection on which nothing is open, or lets it go back to the pool.
@@ -107,12 +130,14 @@ impl Kept {
         if !self.is_on() || self.pool.is_closed() || now - lent_at > PASSED_ON_MAX || !self.has_room() {
             return;
         }
+        let Ok(runtime) = Handle::try_current() else { return };
         let mut waiting = self.lock();
-        waiting.connections.push(Spare { connection, lent_at, idle_since: now });
-        // A task ends with its runtime, which need not be that of the next call.
-        if waiting.watch.as_ref().is_none_or(JoinHandle::is_finished) {
-            waiting.watch = Some(tokio::spawn(watch(Arc::downgrade(self), self.pool.clone())));
+        // A task ends with its runtime, and stands still where nobody drives that: each has its own.
+        if waiting.watched != Some(runtime.id()) {
+            waiting.watched = Some(runtime.id());
+            runtime.spawn(watch(Watch { kept: Arc::downgrade(self), runtime: runtime.clone() }, self.pool.clone()));
         }
+        waiting.connections.push(Spare { connection, lent_at, idle_since: now, runtime });
     }
 
     /// Whether others can have a connection of the pool without this one. Those who wait there are served in their order.
@@ -120,14 +145,19 @@ impl Kept {
         self.pool.size() < self.pool.options().get_max_connections() || self.pool.num_idle() > 0
     }
 
-    /// Those that nobody has wanted for too long, or all; and whether any are left.
-    fn leaving(&self, all: bool) -> (Vec<Spare>, bool) {
+    /// Gives back those of a runtime that are not fresh, or all of them; whether any are left.
+    fn tidy(&self, runtime: &Handle, all: bool) -> bool {
         let mut waiting = self.lock();
-        let gone = waiting.connections.extract_if(.., |spare| all || spare.idle_since.elapsed() >= IDLE_MAX).collect();
-        if waiting.connections.is_empty() {
-            waiting.watch = None;
+        let is_its_own = |spare: &Spare| spare.runtime.id() == runtime.id();
+        let goes = |spare: &mut Spare| is_its_own(spare) && (all || !spare.is_fresh(runtime));
+        let gone: Vec<_> = waiting.connections.extract_if(.., goes).collect();
+        let any_left = waiting.connections.iter().any(is_its_own);
+        if !any_left && waiting.watched == Some(runtime.id()) {
+            waiting.watched = None;
         }
-        (gone, !waiting.connections.is_empty())
+        drop(waiting);
+        gone.into_iter().for_each(Spare::leave);
+        any_left
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
@@ -138,22 +168,31 @@ impl Kept {
 impl Drop for Kept {
     fn drop(&mut self) {
         let waiting = std::mem::take(self.waiting.get_mut().unwrap_or_else(PoisonError::into_inner));
-        if Handle::try_current().is_err() {
-            // Nobody is there to bring them back: the driver would panic.
-            waiting.connections.into_iter().for_each(std::mem::forget);
-        }
+        waiting.connections.into_iter().for_each(Spare::leave);
     }
 }
 
 /// Brings connections back to the pool until none waits.
-async fn watch(kept: Weak<Kept>, pool: PgPool) {
+async fn watch(watch: Watch, pool: PgPool) {
     loop {
         let is_closed = pool.close_event().do_until(tokio::time::sleep(IDLE_MAX)).await.is_err();
-        let Some(kept) = kept.upgrade() else { return };
-        let (gone, any_left) = kept.leaving(is_closed);
-        drop(gone);
-        if !any_left {
+        let Some(kept) = watch.kept.upgrade() else { return };
+        if !kept.tidy(&watch.runtime, is_closed) {
             return;
+        }
+    }
+}
+
+/// Looks after the connections that were used on one runtime. None waits on when it ends, also with its runtime.
+struct Watch {
+    kept: Weak<Kept>,
+    runtime: Handle,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if let Some(kept) = self.kept.upgrade() {
+            kept.tidy(&self.runtime, true);
         }
     }
 }

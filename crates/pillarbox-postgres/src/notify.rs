@@ -12,7 +12,9 @@ use crate::store::PostgresStore;
 /// Tells everybody who listens. One message of the simple protocol, so that a pooler in transaction mode takes it.
 pub(crate) async fn wake_others(store: &PostgresStore) -> Result<(), StoreError> {
     let notify = format!("SELECT pg_catalog.pg_notify('{}', '')", channel(&store.settings().naming));
-    sqlx::raw_sql(AssertSqlSafe(notify)).execute(store.pool()).await.map_err(store_error)?;
+    let mut session = store.kept().acquire().await.map_err(store_error)?;
+    sqlx::raw_sql(AssertSqlSafe(notify)).execute(&mut *session).await.map_err(store_error)?;
+    session.passes_on();
     Ok(())
 }
 

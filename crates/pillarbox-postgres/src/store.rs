@@ -228,10 +228,10 @@ impl PostgresStore {
 
     /// A pooler keeps to one connection only within a transaction.
     async fn fetch_unnamed(&self, query: PgQuery) -> Result<Vec<PgRow>, StoreError> {
-        let pool = self.inner.pool.clone();
+        let kept = Arc::clone(&self.inner.kept);
         // A dropped begin() would leave an open transaction in the pool: the task is never dropped half-way.
         let run = tokio::spawn(async move {
-            let mut tx = pool.begin().await?;
+            let mut tx = kept.begin(None).await?;
             let rows = query.fetch_all(&mut *tx).await?;
             tx.commit().await?;
             Ok(rows)
