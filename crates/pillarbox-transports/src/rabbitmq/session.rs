@@ -18,7 +18,7 @@ use url::Url;
 
 use crate::checks;
 use crate::endpoint::{Endpoint, Scheme};
-use crate::plug::Plug;
+use crate::plug::{Plug, Puller};
 
 const SCHEMES: [Scheme; 2] = [
     Scheme { name: "amqp", port: 5672, is_encrypted: false },
@@ -163,6 +163,11 @@ impl Session {
     /// Keeps a channel on which nothing is open; there are never more of them than calls at once.
     pub(super) fn give_back(&self, channel: Channel) {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(channel);
+    }
+
+    /// Ends the connection when it is dropped, so that the broker takes back what it has sent.
+    pub(super) fn puller(&self) -> Puller {
+        self.plug.puller()
     }
 
     pub(super) fn body_max(&self) -> usize {

@@ -152,6 +152,8 @@ impl RabbitSubscription {
 
     async fn open(&self, number: u64) -> Result<Open, lapin::Error> {
         let session = self.broker.connect().await?;
+        // Whoever stops waiting may leave a consumer behind, to whom the broker has sent messages already.
+        let pulled_unless_open = session.puller();
         let channel = session.connection.create_channel().await?;
         let ahead = u16::try_from(self.options.ahead).unwrap_or(u16::MAX);
         channel.basic_qos(ahead, BasicQosOptions::default()).await?;
@@ -168,6 +170,7 @@ impl RabbitSubscription {
         let options = BasicConsumeOptions::default();
         let consumer =
             channel.basic_consume(self.queue.clone(), ShortString::default(), options, FieldTable::default()).await?;
+        pulled_unless_open.keep();
         Ok(Open { number, session, channel, consumer })
     }
 
