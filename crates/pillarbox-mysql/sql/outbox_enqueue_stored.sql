@@ -1,5 +1,6 @@
--- Which rows of a batch are new: those with our fence. `created_at` is the batch's own now.
-SELECT `id`, `message_id`, `owner_token` IS NOT NULL AS `leased`, COALESCE(`due_at` > `created_at`, FALSE) AS `delayed`,
-    COALESCE(`expires_at` <= `created_at`, FALSE) AS `expired`
+-- What became of the rows of a batch, asked for on MySQL, which cannot return them from the insert as MariaDB does.
+-- `created_at` of a new row is the batch's own now.
+SELECT `id`, `message_id`, `fence`, `owner_token` IS NOT NULL AS `leased`,
+    COALESCE(`due_at` > `created_at`, FALSE) AS `delayed`
 FROM `pillarbox_outbox` FORCE INDEX (`message_id`)
-WHERE `message_id` IN (0 /*messages*/) AND `fence` = 0 /*fence*/
+WHERE `message_id` IN (0 /*messages*/)

@@ -10,6 +10,7 @@ use sqlx::mysql::{MySql, MySqlArguments};
 use sqlx::query::Query;
 
 use crate::enqueue::Birth;
+use crate::sql::push_binary;
 
 /// One value of a statement. Texts travel as bytes, so that no session's character set matters.
 pub(crate) enum Parameter<'m> {
@@ -24,22 +25,70 @@ impl Parameter<'_> {
             Self::Number(number) => query.bind(*number),
         }
     }
+
+    /// Adds the value to a text that the server reads.
+    pub(crate) fn write(&self, sql: &mut String) {
+        match self {
+            Self::Bytes(Some(bytes)) => push_binary(sql, bytes),
+            Self::Number(Some(number)) => sql.push_str(&number.to_string()),
+            Self::Bytes(None) | Self::Number(None) => sql.push_str("NULL"),
+        }
+    }
+}
+
+impl<'m> From<&'m str> for Parameter<'m> {
+    fn from(text: &'m str) -> Self {
+        Self::Bytes(Some(Cow::Borrowed(text.as_bytes())))
+    }
+}
+
+impl<'m> From<Option<&'m str>> for Parameter<'m> {
+    fn from(text: Option<&'m str>) -> Self {
+        Self::Bytes(text.map(|text| Cow::Borrowed(text.as_bytes())))
+    }
+}
+
+/// A column that some message of a batch uses, and its value.
+pub(crate) type Column = (&'static str, for<'m> fn(&'m Message) -> Parameter<'m>);
+
+type IsUsed = fn(&Message) -> bool;
+
+/// The columns beside id, topic, payload, times and lease that these messages use.
+pub(crate) fn columns_of(messages: &[Message]) -> Vec<Column> {
+    OPTIONAL.into_iter().filter(|(used, _)| messages.iter().any(used)).map(|(_, column)| column).collect()
+}
+
+const OPTIONAL: [(IsUsed, Column); 12] = [
+    (|m| m.get_message_type().is_some(), ("message_type", |m| m.get_message_type().into())),
+    (|m| write_aggregate_type(m).is_some(), ("aggregate_type", |m| write_aggregate_type(m).into())),
+    (|m| m.get_aggregate_id().is_some(), ("aggregate_id", |m| m.get_aggregate_id().into())),
+    (|m| m.get_tenant().is_some(), ("tenant_id", |m| m.get_tenant().into())),
+    (|m| m.get_key().is_some(), ("message_key", |m| m.get_key().into())),
+    (|m| m.get_key().is_some(), ("key_hash", |m| Parameter::Number(hash(m)))),
+    (|m| m.get_correlation_id().is_some(), ("correlation_id", |m| m.get_correlation_id().into())),
+    (|m| m.get_causation_id().is_some(), ("causation_id", |m| m.get_causation_id().into())),
+    (|m| m.get_content_type().is_some(), ("content_type", |m| m.get_content_type().into())),
+    (|m| !m.get_headers().is_empty(), ("headers", headers)),
+    (|m| m.get_occurred_at().is_some(), ("occurred_at", |m| Parameter::Number(occurred(m)))),
+    (|m| m.get_priority() != 0, ("priority", |m| Parameter::Number(Some(m.get_priority().into())))),
+];
+
+fn headers(message: &Message) -> Parameter<'_> {
+    Parameter::Bytes(write_headers(message.get_headers()).map(|headers| Cow::Owned(headers.into_bytes())))
 }
 
 /// What `outbox_enqueue_one.sql` takes.
 pub(crate) fn of_one<'m>(message: &'m Message, birth: &Birth) -> Vec<Parameter<'m>> {
-    let text = |text: Option<&'m str>| Parameter::Bytes(text.map(|text| Cow::Borrowed(text.as_bytes())));
     let uuid = |uuid: uuid::Uuid| Cow::Owned(uuid.into_bytes().to_vec());
     let (due_at, due_after) = when_micros(message.due());
     let (expires_at, expires_after) = when_micros(message.expires());
-    let headers = write_headers(message.get_headers()).map(|headers| Cow::Owned(headers.into_bytes()));
     let mut values = vec![
         Parameter::Bytes(Some(uuid(message.id().as_uuid()))),
-        text(Some(message.topic())),
+        message.topic().into(),
         Parameter::Bytes(Some(Cow::Borrowed(&message.payload()[..]))),
     ];
-    values.extend(texts(message).map(text));
-    values.push(Parameter::Bytes(headers));
+    values.extend(texts(message).map(Parameter::from));
+    values.push(headers(message));
     values.extend([occurred(message), due_at, due_after, expires_at, expires_after].map(Parameter::Number));
     values.push(Parameter::Number(Some(message.get_priority().into())));
     values.push(Parameter::Number(hash(message)));

@@ -43,9 +43,8 @@ statements!(
     enqueue_delayed,
     enqueue_guard,
     enqueue_known,
-    enqueue_lease,
+    enqueue_moved,
     enqueue_one,
-    enqueue_plain,
     enqueue_new,
     enqueue_stored,
     enqueue_undo,
@@ -187,8 +186,10 @@ pub(crate) fn with_ids(sql: &str, ids: impl IntoIterator<Item = i64>) -> String 
 pub(crate) fn with_messages(sql: &str, ids: impl IntoIterator<Item = uuid::Uuid>) -> String {
     let mut text = String::new();
     for id in ids {
-        let comma = if text.is_empty() { "" } else { "," };
-        let _ = write!(text, "{comma}x'{}'", id.simple());
+        if !text.is_empty() {
+            text.push(',');
+        }
+        push_binary(&mut text, id.as_bytes());
     }
     with_literal(sql, "0 /*messages*/", &text)
 }
@@ -223,11 +224,19 @@ pub(crate) fn with_literal(sql: &str, marker: &str, literal: &str) -> String {
 
 /// Bytes as a literal.
 pub(crate) fn binary(bytes: &[u8]) -> String {
-    let digits = bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut digits, byte| {
-        let _ = write!(digits, "{byte:02x}");
-        digits
-    });
-    format!("x'{digits}'")
+    let mut literal = String::with_capacity(2 * bytes.len() + 3);
+    push_binary(&mut literal, bytes);
+    literal
+}
+
+/// Adds bytes as a literal.
+pub(crate) fn push_binary(sql: &mut String, bytes: &[u8]) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    sql.reserve(2 * bytes.len() + 3);
+    sql.push_str("x'");
+    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    sql.extend(digits.map(|digit| char::from(DIGITS[usize::from(digit)])));
+    sql.push('\'');
 }
 
 /// Numbers, separated by commas.

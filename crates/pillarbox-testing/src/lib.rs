@@ -84,6 +84,7 @@ pub mod station;
 pub mod subscription_suite;
 pub mod suite;
 pub mod transport_suite;
+mod trips;
 
 #[doc(hidden)]
 pub use assertions::{refuse_matching, refuse_topic, require_matching, require_topic};
@@ -99,3 +100,4 @@ pub use memory::{
     MemoryTransaction,
 };
 pub use recorder::Recorder;
+pub use trips::{TripCounter, batches_of_every_kind};

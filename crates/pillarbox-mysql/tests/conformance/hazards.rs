@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pillarbox_core::admin::MessageName;
-use pillarbox_core::lease::Claim;
+use pillarbox_core::lease::{Claim, Lease};
 use pillarbox_core::retention::{PurgeLimit, Retention};
 use pillarbox_core::store::{Enqueue, EnqueueIn as _, Placement, Settlement, StoreOptions};
 use pillarbox_core::{ErrorKind, Message, OutboxAdmin as _, OutboxStore as _, OwnerToken, Settled, State, StoreError};
 use pillarbox_mysql::MysqlStore;
-use pillarbox_testing::Harness as _;
+use pillarbox_testing::{Harness as _, TripCounter, batches_of_every_kind};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, MySqlConnection, Row as _};
 
 use crate::harness::{MysqlHarness, url};
@@ -401,4 +401,68 @@ async fn a_dirty_connection_is_not_used() {
         h.store().enqueue(Enqueue::pending(&vec_of(1))).await.unwrap();
     }
     assert_eq!(h.business_row_count().await, 0);
+}
+
+/// A batch takes one round trip, whatever its messages are, however many, and whoever knows their ids; also where the
+/// server is MySQL. Each batch goes twice: the first time its statement may have to be prepared.
+#[tokio::test]
+async fn a_batch_takes_one_round_trip() {
+    let h = start().await;
+    let counter = TripCounter::to(&url()).await;
+    let mut connection = MySqlConnection::connect(counter.address()).await.unwrap();
+    let lease = Lease::new(OwnerToken::new(), LEASE).unwrap();
+    for store in [h.store().clone(), h.store().as_on_mysql()] {
+        for count in [1, 2, 33, 100, 1_000, 2_500] {
+            for (kind, known) in (0..4).flat_map(|kind| [(kind, false), (kind, true)]) {
+                for leased in [false, true] {
+                    let mut trips = Vec::new();
+                    let mut name = "";
+                    for _ in 0..2 {
+                        let (called, batch) = batches_of_every_kind(count).swap_remove(kind);
+                        name = called;
+                        let enqueue = if leased { Enqueue::leased(&batch, lease) } else { Enqueue::pending(&batch) };
+                        let enqueue = if known { enqueue } else { enqueue.owned() };
+                        let mut tx = connection.begin().await.unwrap();
+                        let before = counter.count();
+                        let answers = store.enqueue_in(&mut tx, enqueue).await.unwrap();
+                        trips.push(counter.count() - before);
+                        assert!(answers.iter().all(|answer| answer.placement.work_id().is_some()), "{name}");
+                        tx.rollback().await.unwrap();
+                    }
+                    assert_eq!(trips[1], 1, "{count} {name}, known: {known}, leased: {leased}");
+                }
+            }
+        }
+    }
+}
+
+/// A batch of which some messages were stored before stores the others: those that wait, on the shelf or not, and those that ended.
+#[tokio::test]
+async fn a_batch_with_known_messages_stores_the_others() {
+    let h = start().await;
+    let mut connection = connection().await;
+    for store in [h.store().clone(), h.store().as_on_mysql()] {
+        let batch: Vec<_> = (0..80)
+            .map(|index| match index % 3 {
+                0 => Message::new("t", "p").delay(LEASE),
+                1 => Message::new("t", "p").expires_in(LEASE),
+                _ => Message::new("t", "p"),
+            })
+            .collect();
+        store.enqueue(Enqueue::pending(&batch[..40])).await.unwrap();
+        // A dozen of them end.
+        let owner = OwnerToken::new();
+        let held: Vec<_> = store.claim(claim(owner, 12)).await.unwrap().iter().map(|one| one.held).collect();
+        let ends: Vec<_> = held.iter().map(|held| Settlement::ack(*held)).collect();
+        store.settle(owner, &ends).await.unwrap();
+        for _ in 0..2 {
+            let mut tx = connection.begin().await.unwrap();
+            let answers = store.enqueue_in(&mut tx, Enqueue::pending(&batch)).await.unwrap();
+            let is_new: Vec<_> = answers.iter().map(|answer| answer.placement.work_id().is_some()).collect();
+            assert_eq!(is_new, [[false; 40], [true; 40]].concat());
+            tx.rollback().await.unwrap();
+        }
+        let rows = "SELECT (SELECT COUNT(*) FROM {t}) + (SELECT COUNT(*) FROM {t}_shelf)";
+        assert_eq!(h.number(rows).await % 40, 0);
+    }
 }

@@ -3,14 +3,14 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use pillarbox_core::lease::Claim;
+use pillarbox_core::lease::{Claim, Lease};
 use pillarbox_core::schema::SchemaPolicy;
 use pillarbox_core::store::{Claimed, Enqueue, Exchanged, OutboxStore, Placement, Reap, Settlement, StoreOptions};
-use pillarbox_core::{EnqueueIn, ErrorKind, Message, OutboxAdmin, Settled};
+use pillarbox_core::{EnqueueIn, ErrorKind, Message, OutboxAdmin, OwnerToken, Settled};
 use pillarbox_postgres::PostgresStore;
-use pillarbox_testing::{Harness, run};
+use pillarbox_testing::{Harness, TripCounter, batches_of_every_kind, run};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{AssertSqlSafe, Connection, Row};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
 
 use crate::harness::{Direct, Pooler, PostgresHarness, Route, always_everything, claim, messages, pool, with_session};
 
@@ -457,5 +457,36 @@ fn a_batch_of_many_statements_survives_a_deadlock() {
         let answers = whole.await.unwrap().unwrap();
         let duplicates = answers.iter().filter(|answer| answer.placement == Placement::Duplicate).count();
         assert_eq!((answers.len(), duplicates), (35, 2), "each message is stored once");
+    });
+}
+
+/// A batch takes one round trip, whatever its messages are and whoever knows their ids. Each goes twice: the first time its
+/// statement is prepared.
+#[test]
+fn a_batch_takes_one_round_trip() {
+    run(|| async {
+        let harness = PostgresHarness::<Direct>::start(always_everything()).await;
+        let counter = TripCounter::to(&Direct::url()).await;
+        let mut connection = PgConnection::connect(counter.address()).await.unwrap();
+        let lease = Lease::new(OwnerToken::new(), HOUR).unwrap();
+        for count in [1, 2, 33, 500] {
+            for (kind, known) in (0..4).flat_map(|kind| [(kind, false), (kind, true)]) {
+                for leased in [false, true] {
+                    let (mut trips, mut name) = (Vec::new(), "");
+                    for _ in 0..2 {
+                        let (called, batch) = batches_of_every_kind(count).swap_remove(kind);
+                        name = called;
+                        let enqueue = if leased { Enqueue::leased(&batch, lease) } else { Enqueue::pending(&batch) };
+                        let enqueue = if known { enqueue } else { enqueue.owned() };
+                        let mut tx = connection.begin().await.unwrap();
+                        let before = counter.count();
+                        harness.store().enqueue_in(&mut tx, enqueue).await.unwrap();
+                        trips.push(counter.count() - before);
+                        tx.rollback().await.unwrap();
+                    }
+                    assert_eq!(trips[1], 1, "{count} {name}, known: {known}, leased: {leased}");
+                }
+            }
+        }
     });
 }
