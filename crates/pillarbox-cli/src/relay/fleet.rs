@@ -18,7 +18,10 @@ use super::Config;
 const LISTENED_MAX: usize = 16;
 
 /// The most that one claim brings: what a relay holds in memory is a few of them.
-const CLAIM_MAX: usize = 500;
+const CLAIM_MAX: usize = 2_000;
+
+/// Batches that one claim brings. The database hands out many messages at once for less, and no worker waits for its batch.
+const BATCHES_PER_CLAIM: usize = 4;
 
 /// Calls to a store at one time.
 const CALLS: usize = 3;
@@ -57,14 +60,14 @@ impl Prepared {
         let places = Places(config.places()?);
         let relay = &config.relay;
         let retry = RetryPolicy::default().attempts_max(relay.attempts);
-        let batch_max = config.routes.iter().map(|section| section.batch).max().unwrap_or_default().clamp(1, CLAIM_MAX);
+        let batch_max = config.routes.iter().map(|section| section.batch).max().unwrap_or_default();
+        let claim_limit = batch_max.saturating_mul(BATCHES_PER_CLAIM).clamp(1, CLAIM_MAX);
         let mut builder = Fleet::builder()
             .worker_count(relay.workers)
-            // A claim that fills a batch saves the broker a round trip.
-            .claim_limit(u32::try_from(batch_max).unwrap_or(u32::MAX))
+            .claim_limit(u32::try_from(claim_limit).unwrap_or(u32::MAX))
             // While one waits for the disk and one for its messages, a third keeps the database busy.
             .store_call_count(CALLS)
-            .cold_capacity(batch_max * CALLS)
+            .cold_capacity(claim_limit * CALLS)
             .connections_max(relay.connections)
             .lease(relay.lease)
             .poll_interval(relay.poll_interval)
