@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use pillarbox_core::{Invalid, RoutingKey, StoreError, StoreId};
+use pillarbox_core::{Assignment, Invalid, RoutingKey, StoreError, StoreId};
 use tokio::runtime::Handle;
-use tokio::sync::{OnceCell, mpsc, oneshot};
+use tokio::sync::{OnceCell, mpsc, oneshot, watch};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -131,6 +131,18 @@ impl Fleet {
         let key = key.try_into()?;
         let member = self.inner.shared.member(&key);
         Ok(member.ok_or(RouteError::Unknown(key))?.stats())
+    }
+
+    /// Which partitions of one store belong to which instance, as [`Runtime::assignment`] tells of one. Of its outbox, or of its
+    /// inbox where only that is served.
+    pub fn assignment(
+        &self,
+        key: impl TryInto<RoutingKey, Error = Invalid>,
+    ) -> Result<watch::Receiver<Assignment>, RouteError> {
+        let key = key.try_into()?;
+        let running = self.inner.shared.member(&key).map(|member| member.running());
+        let runtime = running.and_then(|running| running.outbox.or(running.inbox));
+        Ok(runtime.ok_or(RouteError::Unknown(key))?.assignment())
     }
 
     /// Waits until no store has anything to do, as [`Runtime::idle`] does for one. For tests, instead of sleeping.

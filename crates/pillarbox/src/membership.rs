@@ -1,7 +1,7 @@
 //! One of many: what an instance was told about itself, and which partitions are its own.
 
 use std::num::NonZeroU32;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use pillarbox_core::instance::{HEARTBEAT_DEFAULT, STALE_AFTER_DEFAULT};
@@ -12,8 +12,10 @@ use tokio_util::sync::CancellationToken;
 use crate::builder::RuntimeBuilder;
 use crate::config::{INTERVAL_MAX, count_within, time_within};
 use crate::runtime::Runtime;
+use lookout::Rumour;
 
 pub(crate) mod attendance;
+pub(crate) mod lookout;
 
 /// This process as an instance of a service: with the machine's name and the number of the process.
 ///
@@ -59,8 +61,9 @@ impl<On> RuntimeBuilder<On> {
     ///
     /// The list is a table of its own, which the first instance deploys if the store deploys its tables; otherwise
     /// `pillarbox migrate --instances` does. An instance that ends by [`Runtime::shutdown`] is off the list at once, others are when
-    /// they have been silent for too long. Where no wake-ups are heard, as in a fleet and on any database but PostgreSQL, the rest
-    /// look for who came or went every second, in a fleet with their next heartbeat: until then its keys wait.
+    /// they have been silent for too long. Where no wake-ups are heard, as on any database but PostgreSQL, the rest look for who came
+    /// or went every second: until then its keys wait. A fleet looks so at one of its stores for all of them; whoever does not
+    /// serve that one is missed with the next heartbeat.
     pub fn instance(mut self, instance: Instance) -> Self {
         self.membership.instance = Some(instance);
         self
@@ -147,6 +150,8 @@ pub(crate) struct Member {
     served: RwLock<Option<Served>>,
     /// Somebody may have come or gone.
     pub(crate) news: Notify,
+    /// What was seen of instances at another store of the fleet.
+    rumours: Mutex<Vec<Rumour>>,
     /// The runtime ends.
     leaving: CancellationToken,
     /// It is off the list, or could not be taken off.
@@ -160,7 +165,8 @@ impl Member {
             left.cancel();
         }
         let assignment = watch::Sender::new(Assignment::unknown(count));
-        Self { settings, assignment, served: RwLock::default(), news: Notify::new(), leaving, left }
+        let (served, news, rumours) = (RwLock::default(), Notify::new(), Mutex::default());
+        Self { settings, assignment, served, news, rumours, leaving, left }
     }
 
     /// From which partitions the instance claims; none when from all.

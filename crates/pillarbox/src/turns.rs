@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::connections::{Connections, Seat};
+use crate::membership::lookout::Lookout;
 
 /// How long a call may go without an answer before others stop waiting for it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
@@ -25,6 +26,8 @@ pub(crate) struct Turns {
     pub(crate) call_time_max: Duration,
     /// Those of the stores that the fleet opened.
     pub(crate) connections: Arc<Connections>,
+    /// Who of them looks for instances that come and go.
+    pub(crate) lookout: Lookout,
     state: Mutex<State>,
 }
 
@@ -40,7 +43,8 @@ struct State {
 impl Turns {
     pub(crate) fn new(selection: Selection, calls_max: usize, call_time_max: Duration) -> Arc<Self> {
         let connections = Connections::new(calls_max);
-        Arc::new(Self { selection, calls_max, call_time_max, connections, state: Mutex::default() })
+        let lookout = Lookout::default();
+        Arc::new(Self { selection, calls_max, call_time_max, connections, lookout, state: Mutex::default() })
     }
 
     /// Enters the competition, and leaves the place of the last turn to whoever wins it: perhaps the same store.

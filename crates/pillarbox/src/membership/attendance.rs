@@ -1,6 +1,6 @@
 //! Says that the instance is there, looks who else is, and tells what that means.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use pillarbox_core::instance::{Comings, InstanceRecord, InstanceStore};
@@ -8,6 +8,7 @@ use pillarbox_core::retention::PurgeLimit;
 use pillarbox_core::{Assignment, InstanceId, StoreError, assign};
 use tokio::time::{Instant, sleep_until};
 
+use super::lookout::{Place, Rumour};
 use super::{Member, Membership};
 use crate::clock::{dice, spread};
 use crate::dispatcher::Engine;
@@ -28,7 +29,8 @@ const LOOK_GAP: Duration = Duration::from_secs(1);
 pub(crate) async fn run(engine: Arc<Engine>) {
     let member = Arc::clone(&engine.plan.member);
     let (Some(settings), Some(list)) = (&member.settings, engine.store.instances()) else { return };
-    let mut attendance = Attendance::new(&engine, &member, settings, list);
+    let place = engine.plan.turns.as_ref().map(|turns| turns.lookout.join(engine.store.id(), &member));
+    let mut attendance = Attendance::new(&engine, &member, settings, list, place);
     loop {
         tokio::select! {
             biased;
@@ -57,10 +59,21 @@ struct Attendance<'e> {
     look_at: Instant,
     forget_at: Instant,
     others: Vec<InstanceRecord>,
+    /// Its place in a fleet.
+    place: Option<Place<'e>>,
+    /// What is said elsewhere and was not seen here yet, and for how long it is looked for.
+    rumours: Vec<Rumour>,
+    rumours_until: Instant,
 }
 
 impl<'e> Attendance<'e> {
-    fn new(engine: &'e Engine, member: &'e Member, settings: &'e Membership, list: Arc<dyn InstanceStore>) -> Self {
+    fn new(
+        engine: &'e Engine,
+        member: &'e Member,
+        settings: &'e Membership,
+        list: Arc<dyn InstanceStore>,
+        place: Option<Place<'e>>,
+    ) -> Self {
         let now = Instant::now();
         Self {
             engine,
@@ -75,6 +88,9 @@ impl<'e> Attendance<'e> {
             look_at: now + REMEMBER,
             forget_at: now + FORGET_EVERY.mul_f64(dice()),
             others: Vec::new(),
+            place,
+            rumours: Vec::new(),
+            rumours_until: now,
         }
     }
 
@@ -94,14 +110,23 @@ impl<'e> Attendance<'e> {
         }
     }
 
-    /// Whether nobody tells of those who come and go. In a fleet that would be a query per second and store: there the heartbeats
-    /// have to do.
-    fn hears_nothing(&self) -> bool {
-        self.engine.plan.turns.is_none() && !self.engine.schedule().has_wakeups()
+    /// Whether a look is due again soon: nobody tells of those who come and go, or something is said that was not seen here
+    /// yet. In a fleet one store is looked at for all.
+    fn is_watchful(&self, now: Instant) -> bool {
+        let hears_nothing = !self.engine.schedule().has_wakeups();
+        let watches = self.place.as_ref().is_none_or(Place::is_watchman);
+        (hears_nothing && watches) || (!self.rumours.is_empty() && now < self.rumours_until)
     }
 
     /// Somebody may have come or gone: a look soon, and not one for every message.
     fn hear(&mut self) {
+        let told = std::mem::take(&mut *self.member.rumours.lock().unwrap_or_else(PoisonError::into_inner));
+        let me = self.settings.instance.id();
+        if !told.is_empty() {
+            self.rumours.extend(told.into_iter().filter(|rumour| rumour.id != me));
+            // Whoever has not been seen by then may not serve this store.
+            self.rumours_until = Instant::now() + self.settings.every.max(LOOK_GAP * 10);
+        }
         self.look_at = self.look_at.min((self.looked_at + LOOK_GAP).max(Instant::now()));
     }
 
@@ -122,7 +147,11 @@ impl<'e> Attendance<'e> {
     }
 
     async fn succeeded(&mut self, is_beat: bool, now: Instant) {
-        if self.hears_nothing() {
+        if let Some(place) = &self.place {
+            place.answers(true);
+        }
+        self.rumours.retain(|rumour| rumour.came != self.others.iter().any(|one| one.instance.id() == rumour.id));
+        if self.is_watchful(now) {
             self.look_at = now + LOOK_GAP;
         }
         if self.failures > 0 {
@@ -151,6 +180,9 @@ impl<'e> Attendance<'e> {
             tracing::warn!(target: TARGET, %error, store = self.name(), "the heartbeat failed; it is repeated");
         }
         self.failures = self.failures.saturating_add(1);
+        if let Some(place) = &self.place {
+            place.answers(false);
+        }
         self.beat_at = now + spread(self.settings.every / AGAIN, dice());
     }
 
@@ -171,6 +203,9 @@ impl<'e> Attendance<'e> {
         self.engine.nudge();
         self.others = live;
         self.log(&comings, &before, &after);
+        if let Some(place) = self.place.as_ref().filter(|place| place.is_watchman()) {
+            place.tell(&comings);
+        }
     }
 
     fn log(&self, comings: &Comings, before: &Assignment, after: &Assignment) {

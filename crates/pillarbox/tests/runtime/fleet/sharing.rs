@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use pillarbox::prelude::*;
+use pillarbox::{Fleet, Instance, InstanceId, this_process};
+use tokio::time::Instant;
 
 use super::support::*;
 use crate::support::{messages, on_stage, stage};
@@ -88,4 +90,72 @@ async fn leases_of_all_stores_are_renewed() {
         let stats = fleet.stats(&key).unwrap().outbox.unwrap();
         assert_eq!((stats.done_count, stats.lease_lost_count), (1, 0));
     }
+}
+
+/// Waits until the fleet sees exactly these instances in every store.
+async fn sees(fleet: &Fleet, instances: &[&Instance]) {
+    let mut ids: Vec<InstanceId> = instances.iter().map(|instance| instance.id()).collect();
+    ids.sort_unstable();
+    for key in fleet.stores() {
+        let mut assignment = fleet.assignment(&key).unwrap();
+        assignment.wait_for(|assignment| assignment.instances() == ids).await.unwrap();
+    }
+}
+
+/// WRK-03: a fleet that comes or stops is noticed in all of its stores long before the next heartbeat, because one of them is watched
+/// for all; also by a store that it joins or leaves last. Time is the test's.
+#[tokio::test(start_paused = true)]
+async fn a_fleet_that_stops_is_missed_in_every_store() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let outboxes = ["a", "b", "c"].map(memory_named);
+    let start = async |instance: &Instance| {
+        let mut builder = quiet_fleet().instance(instance.clone()).heartbeat(HOUR, 3 * HOUR);
+        for outbox in &outboxes {
+            let name = outbox.store().id().clone();
+            builder = builder.store(name.as_str(), &Outbox::new(outbox.store().clone()));
+        }
+        builder.on_topic("work", async |_: Context| Handled::done()).start().await.unwrap()
+    };
+    let [a, b] = ["a", "b"].map(this_process);
+    let staying = start(&a).await;
+    sees(&staying, &[&a]).await;
+    let began = Instant::now();
+    let stopping = start(&b).await;
+    sees(&staying, &[&a, &b]).await;
+    // Seen to leave where nobody looks, and then where somebody does.
+    for outbox in outboxes.iter().rev() {
+        outbox.store().instances().unwrap().leave(b.id()).await.unwrap();
+    }
+    stopping.shutdown(Duration::ZERO).await;
+    sees(&staying, &[&a]).await;
+    assert!(began.elapsed() < HOUR / 2, "nobody waited for a heartbeat");
+    assert!(staying.assignment("nowhere").is_err());
+}
+
+/// The same where the store that is watched sees it first, and the others later.
+#[tokio::test(start_paused = true)]
+async fn what_is_said_of_an_instance_is_looked_for_until_it_is_true() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let outboxes = ["a", "b"].map(memory_named);
+    let [me, other] = ["me", "other"].map(this_process);
+    let lists = outboxes.each_ref().map(|outbox| outbox.store().instances().unwrap());
+    let mut builder = quiet_fleet().instance(me.clone()).heartbeat(HOUR, 3 * HOUR);
+    for outbox in &outboxes {
+        builder = builder.store(outbox.store().id().as_str(), outbox);
+    }
+    let fleet = builder.on_topic("work", async |_: Context| Handled::done()).start().await.unwrap();
+    sees(&fleet, &[&me]).await;
+    for list in &lists {
+        list.heartbeat(&other).await.unwrap();
+    }
+    sees(&fleet, &[&me, &other]).await;
+    let began = Instant::now();
+    lists[0].leave(other.id()).await.unwrap();
+    let mut watched = fleet.assignment("a").unwrap();
+    watched.wait_for(|assignment| assignment.instances().len() == 1).await.unwrap();
+    // The other store was told by now, and has looked in vain.
+    tokio::time::advance(Duration::from_secs(3)).await;
+    lists[1].leave(other.id()).await.unwrap();
+    sees(&fleet, &[&me]).await;
+    assert!(began.elapsed() < HOUR / 2, "nobody waited for a heartbeat");
 }
