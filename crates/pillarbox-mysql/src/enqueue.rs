@@ -1,13 +1,14 @@
 //! Enqueueing on a transaction of the caller's own.
 //!
-//! However many they are, they take one round trip: messages that are due at once and whose ids were drawn for this call an
-//! insert that returns its rows (MariaDB), all others a script that inserts, looks at the shelf, and moves there what is not due yet. Only when
-//! one of them turns out to have been stored before, and to be on the shelf, there is a second.
+//! On MariaDB a batch takes one round trip: messages that are due at once and whose ids were drawn for this call an insert that
+//! returns its rows, all others a compound statement that inserts, moves to the shelf what is not due yet, and looks who
+//! was there before. Only when one of them turns out to have been stored before, and to be on the shelf, there is a second. MySQL has neither
+//! such statements nor inserts that return rows: there one message takes one, through a routine, and several take three. Values are bound, never
+//! written into the text, which drivers and servers log.
 
 use std::collections::HashMap;
 
 use pillarbox_core::lease::Held;
-use pillarbox_core::message::When;
 use pillarbox_core::parts::write_headers;
 use pillarbox_core::store::{BoxFuture, Enqueue, Enqueued, OpenTransaction, Placement, chunks, enqueue_answers};
 use pillarbox_core::{Fence, Message, MessageId, StoreError, WorkId};
@@ -17,9 +18,9 @@ use sqlx::{AssertSqlSafe, Connection as _, MySqlConnection, Row as _, Transactio
 use uuid::Uuid;
 
 use crate::error::{no_transaction, store_error};
-use crate::parameters::{KEY_TEXT, columns_of, duration_micros, occurred, of_one, texts, when_micros};
+use crate::parameters::{Column, KEY_TEXT, columns_of, duration_micros, occurred, of_one, texts, when_micros};
 use crate::row::answers;
-use crate::sql::{LIST_MAX, binary, push_binary, with_ids, with_literal, with_number};
+use crate::sql::{LIST_MAX, OWNER, Statements, binary, with_ids, with_literal, with_messages};
 use crate::store::{Inner, MysqlStore};
 
 impl OpenTransaction<MysqlStore> for &mut Transaction<'_, MySql> {
@@ -62,14 +63,13 @@ pub(crate) async fn insert(
 ) -> Result<Vec<(MessageId, Placement)>, sqlx::Error> {
     let (birth, messages, server) = (Birth::of(&enqueue), enqueue.messages(), &inner.server);
     let lean = server.is_mariadb && enqueue.is_new() && !messages.iter().any(is_conditional);
-    let (bytes_max, count_max) = (server.packet_bytes_max / 10, if lean { LEAN_ROWS_MAX } else { usize::MAX });
+    let count_max = if lean { LEAN_ROWS_MAX } else { LIST_MAX };
     let mut stored = Vec::with_capacity(messages.len());
-    for chunk in chunks(messages, bytes_max, count_max) {
+    for chunk in chunks(messages, server.packet_bytes_max / 2, count_max) {
         stored.extend(match chunk {
-            _ if lean && is_common(chunk.len()) => insert_new(inner, connection, chunk, &birth).await?,
-            // Written as text it would be twice as long.
-            [message] if message.weight() > bytes_max => insert_one(inner, connection, message, &birth).await?,
-            _ => insert_script(inner, connection, chunk, &birth).await?,
+            _ if lean && row_count(chunk.len()) == chunk.len() => insert_new(inner, connection, chunk, &birth).await?,
+            [message] if !server.is_mariadb => insert_one(inner, connection, message, &birth).await?,
+            _ => insert_any(inner, connection, chunk, &birth).await?,
         });
     }
     Ok(stored)
@@ -154,8 +154,7 @@ async fn insert_new(
     }
     for (column, _) in &used {
         columns.push_str(&format!(", `{column}`"));
-        values.push_str(", ");
-        push_value(&mut values, column, |values| values.push('?'));
+        values.push_str(place_of(column));
     }
     let sql = with_literal(&inner.sql.enqueue_new, " /*columns*/", &columns);
     let guard = guard_of(chunk.len());
@@ -176,130 +175,163 @@ async fn insert_new(
     rows.iter().zip(chunk).map(place).collect()
 }
 
-/// Adds the value of an optional column; instants are counted in microseconds.
-fn push_value(sql: &mut String, column: &str, push: impl FnOnce(&mut String)) {
-    let is_instant = column == "occurred_at";
-    if is_instant {
-        sql.push_str("TIMESTAMPADD(MICROSECOND, ");
-    }
-    push(sql);
-    if is_instant {
-        sql.push_str(", '1970-01-01')");
+/// Adds the place of a value of an optional column; instants are counted in microseconds.
+fn place_of(column: &str) -> &'static str {
+    match column {
+        "occurred_at" => ", TIMESTAMPADD(MICROSECOND, ?, '1970-01-01')",
+        _ => ", ?",
     }
 }
 
-/// Messages of any kind, with everything that has to be asked and done, as one text.
-async fn insert_script(
+/// Messages of any kind, with everything that has to be asked and done.
+async fn insert_any(
     inner: &Inner,
     connection: &mut MySqlConnection,
     chunk: &[Message],
     birth: &Birth,
 ) -> Result<Vec<(MessageId, Placement)>, sqlx::Error> {
-    let script: Vec<_> = chunk.chunks(LIST_MAX).map(|chunk| script(inner, chunk, birth)).collect();
-    let rows = sqlx::raw_sql(AssertSqlSafe(script.join(";\n"))).fetch_all(&mut *connection).await?;
-    let found = Found::read(&rows, birth)?;
+    let (rows, used) = (row_count(chunk.len()), columns_of(chunk));
+    let steps = Steps { timed: chunk.iter().any(is_conditional), leased: birth.owner.is_some() };
+    let insert = insert_statement(inner, rows, &used, steps);
+    let answer = match inner.server.is_mariadb {
+        true => {
+            let statement = compound(inner, &insert, rows, steps);
+            inner.spares.prepare(&inner.pool.connect_options(), connection, &statement).await?;
+            let query = bind_rows(sqlx::query(AssertSqlSafe(statement)), chunk, birth, &used, steps);
+            bind_lists(query, chunk, birth, steps).fetch_all(&mut *connection).await?
+        }
+        false => {
+            sqlx::raw_sql(AssertSqlSafe(inner.sql.enqueue_guard.as_str())).execute(&mut *connection).await?;
+            inner.spares.prepare(&inner.pool.connect_options(), connection, &insert).await?;
+            let query = bind_rows(sqlx::query(AssertSqlSafe(insert)), chunk, birth, &used, steps);
+            query.execute(&mut *connection).await?;
+            sqlx::raw_sql(AssertSqlSafe(script(inner, chunk, birth, steps))).fetch_all(&mut *connection).await?
+        }
+    };
+    let found = Found::read(&answer, birth)?;
     if !found.known.is_empty() {
-        let undo = found.known.chunks(LIST_MAX).map(|ids| with_ids(&inner.sql.enqueue_undo, ids.iter().copied()));
-        let undo = undo.collect::<Vec<_>>().join(";\n");
+        let undo = with_ids(&inner.sql.enqueue_undo, found.known.iter().copied());
         sqlx::raw_sql(AssertSqlSafe(undo)).execute(connection).await?;
     }
     Ok(found.stored)
 }
 
-fn script(inner: &Inner, chunk: &[Message], birth: &Birth) -> String {
-    let (sql, is_mariadb) = (&inner.sql, inner.server.is_mariadb);
-    let messages = chunk.iter().fold(String::with_capacity(chunk.len() * 36), |mut list, message| {
-        list.push_str(if list.is_empty() { "" } else { "," });
-        push_binary(&mut list, message.id().as_uuid().as_bytes());
-        list
-    });
-    let of_batch = |statement: &str| with_literal(statement, "0 /*messages*/", &messages);
-    let ours = |statement: &str| with_number(&of_batch(statement), "0 /*fence*/", birth.fence.as_i64());
-    let insert = insert_statement(inner, chunk, birth);
-    let mut steps = match is_mariadb {
-        true => vec![insert],
-        false => vec![sql.enqueue_guard.clone(), insert, of_batch(&sql.enqueue_stored)],
-    };
-    if chunk.iter().any(Message::is_delayed) {
-        steps.extend([ours(&sql.enqueue_delayed), ours(&sql.enqueue_moved)]);
-    }
-    steps.push(of_batch(&sql.enqueue_known));
-    steps.join(";\n")
+/// What a batch needs besides its insert.
+#[derive(Clone, Copy)]
+struct Steps {
+    /// Some messages have a due time, or expire.
+    timed: bool,
+    leased: bool,
 }
 
 /// What MariaDB tells of the rows while it inserts them; MySQL is asked afterwards, for the same columns.
-const RETURNING: &str = "\nRETURNING `id`, `message_id`, `fence`, `owner_token` IS NOT NULL AS `leased`, \
-    COALESCE(`due_at` > `created_at`, FALSE) AS `delayed`";
+const RETURNING: &str = "\nRETURNING `id`, `message_id`, `fence`, COALESCE(`due_at` > `created_at`, FALSE) AS `delayed`, \
+    COALESCE(`expires_at` <= `created_at`, FALSE) AS `expired`";
 
-/// The insert of these messages, with their values in it.
-fn insert_statement(inner: &Inner, chunk: &[Message], birth: &Birth) -> String {
-    let (sql, is_mariadb) = (&inner.sql.enqueue, inner.server.is_mariadb);
-    let used = columns_of(chunk);
-    let timed = chunk.iter().any(is_conditional);
-    let mut columns = String::new();
-    if timed {
+/// An instant, or a delay from now.
+const INSTANT: &str =
+    ", COALESCE(TIMESTAMPADD(MICROSECOND, ?, '1970-01-01'), TIMESTAMPADD(MICROSECOND, ?, UTC_TIMESTAMP(6)))";
+
+/// The insert for so many rows of the used columns.
+fn insert_statement(inner: &Inner, rows: usize, used: &[Column], steps: Steps) -> String {
+    let (mut columns, mut values) = (String::new(), String::new());
+    if steps.timed {
         columns.push_str(", `due_at`, `expires_at`");
+        values.push_str(INSTANT);
+        values.push_str(INSTANT);
     }
-    if birth.owner.is_some() {
+    if steps.leased {
         columns.push_str(", `owner_token`, `locked_until`, `attempts`");
+        values.push_str(", ?, TIMESTAMPADD(MICROSECOND, ?, UTC_TIMESTAMP(6)), ?");
     }
-    for (column, _) in &used {
+    for (column, _) in used {
         columns.push_str(&format!(", `{column}`"));
+        values.push_str(place_of(column));
     }
-    let weight: usize = chunk.iter().map(Message::weight).sum();
-    let mut rows = String::with_capacity(2 * weight + 128 * chunk.len());
-    for (index, message) in chunk.iter().enumerate() {
-        rows.push_str(if index == 0 { "(" } else { "),\n(" });
-        let id = binary(message.id().as_uuid().as_bytes());
-        match index == 0 && is_mariadb {
-            true => rows.push_str(&guard_of(chunk.len()).replace('?', &id)),
-            false => rows.push_str(&id),
-        }
-        rows.push(',');
-        push_binary(&mut rows, message.topic().as_bytes());
-        rows.push(',');
-        push_binary(&mut rows, message.payload());
-        rows.push_str(&format!(",{}", birth.fence.as_i64()));
-        let (due, expires) = (instant(message.due()), instant(message.expires()));
-        if timed {
-            rows.push_str(&format!(", {due}, {expires}"));
-        }
-        if let (Some(owner), Some(lease)) = (birth.owner, birth.lease) {
-            push_lease(&mut rows, owner, lease, is_conditional(message).then_some((&due, &expires)));
-        }
-        for (column, value) in &used {
-            rows.push(',');
-            push_value(&mut rows, column, |rows| value(message).write(rows));
-        }
-    }
-    rows.push(')');
-    let statement = with_literal(&with_literal(sql, " /*columns*/", &columns), "(0 /*rows*/)", &rows);
-    if is_mariadb { statement + RETURNING } else { statement }
+    // Fails the whole statement, in any sql_mode, when the server ended the transaction behind our back (H9).
+    let first = if inner.server.is_mariadb { guard_of(rows) } else { "?" };
+    let rows = format!("({first}, ?, ?, ?{values}){}", format!(", (?, ?, ?, ?{values})").repeat(rows - 1));
+    with_literal(&with_literal(&inner.sql.enqueue, " /*columns*/", &columns), "(0 /*rows*/)", &rows)
 }
 
-/// Owner, end of the lease and attempts of a row that is born leased, if it is due by then and has not expired.
-fn push_lease(rows: &mut String, owner: Uuid, lease: i64, condition: Option<(&String, &String)>) {
-    let until = format!("TIMESTAMPADD(MICROSECOND, {lease}, UTC_TIMESTAMP(6))");
-    let owner = binary(owner.as_bytes());
-    let Some((due, expires)) = condition else {
-        rows.push_str(&format!(",{owner},{until},1"));
-        return;
+/// Everything as one statement, for MariaDB; [`bind_lists`] binds what comes after the rows.
+fn compound(inner: &Inner, insert: &str, rows: usize, steps: Steps) -> String {
+    let list = format!("?{}", ", ?".repeat(rows - 1));
+    let bound = |sql: &str| {
+        let sql = with_literal(sql, "0 /*messages*/", &list);
+        sql.replace("0 /*fence*/", "?").replace("0 /*lease*/", "?").replace(OWNER, "?")
     };
-    let now = "UTC_TIMESTAMP(6)";
-    let ready = format!("COALESCE({due} <= {now}, TRUE) AND COALESCE({expires} > {now}, TRUE)");
-    rows.push_str(&format!(",IF({ready},{owner},NULL),IF({ready},{until},NULL),IF({ready},1,0)"));
+    let insert = format!("{insert}{RETURNING}");
+    let steps: Vec<_> = std::iter::once(insert).chain(later_steps(&inner.sql, steps).into_iter().map(bound)).collect();
+    format!("BEGIN NOT ATOMIC\n{};\nEND", steps.join(";\n"))
 }
 
-/// When, for the server to count.
-fn instant(when: Option<When>) -> String {
-    match when_micros(when) {
-        (Some(at), _) => format!("TIMESTAMPADD(MICROSECOND, {at}, '1970-01-01')"),
-        (_, Some(after)) => format!("TIMESTAMPADD(MICROSECOND, {after}, UTC_TIMESTAMP(6))"),
-        (None, None) => "NULL".to_owned(),
+/// The same after the insert, for MySQL: ids and numbers only, which may stand in the text.
+fn script(inner: &Inner, chunk: &[Message], birth: &Birth, steps: Steps) -> String {
+    let ids = || chunk.iter().map(|message| message.id().as_uuid());
+    let owner = binary(birth.owner.unwrap_or_default().as_bytes());
+    let told = |sql: &str| {
+        let sql = with_messages(sql, ids()).replace("0 /*fence*/", &birth.fence.as_i64().to_string());
+        sql.replace("0 /*lease*/", &birth.lease.unwrap_or_default().to_string()).replace(OWNER, &owner)
+    };
+    let steps = std::iter::once(inner.sql.enqueue_stored.as_str()).chain(later_steps(&inner.sql, steps));
+    steps.map(told).collect::<Vec<_>>().join(";\n")
+}
+
+/// What comes after the insert: leases that depend on the clock, the way to the shelf, and the look at it.
+fn later_steps(sql: &Statements, steps: Steps) -> Vec<&str> {
+    let mut later = Vec::new();
+    if steps.timed && steps.leased {
+        later.push(sql.enqueue_lease.as_str());
     }
+    if steps.timed {
+        later.extend([sql.enqueue_delayed.as_str(), sql.enqueue_moved.as_str()]);
+    }
+    later.push(sql.enqueue_known.as_str());
+    later
 }
 
-/// What a script answered.
+/// Binds the rows of [`insert_statement`].
+fn bind_rows<'q>(mut query: Bound<'q>, chunk: &[Message], birth: &Birth, used: &[Column], steps: Steps) -> Bound<'q> {
+    for (message, payload) in filled_up(chunk) {
+        query = query.bind(message.id().as_uuid()).bind(message.topic().as_bytes());
+        query = query.bind(payload).bind(birth.fence.as_i64());
+        if steps.timed {
+            query = bind_times(query, message);
+        }
+        if steps.leased {
+            let leased = !is_conditional(message);
+            let (owner, lease) = (birth.owner.filter(|_| leased), birth.lease.filter(|_| leased));
+            query = query.bind(owner).bind(lease).bind(i32::from(leased));
+        }
+        query = used.iter().fold(query, |query, (_, value)| value(message).bind(query));
+    }
+    query
+}
+
+/// Binds what [`later_steps`] ask for, in their order.
+fn bind_lists<'q>(mut query: Bound<'q>, chunk: &[Message], birth: &Birth, steps: Steps) -> Bound<'q> {
+    let ids = |query: Bound<'q>| filled_up(chunk).map(|(message, _)| message.id().as_uuid()).fold(query, Query::bind);
+    let fence = birth.fence.as_i64();
+    if steps.timed && steps.leased {
+        query = ids(query.bind(birth.owner).bind(birth.lease)).bind(fence);
+    }
+    if steps.timed {
+        query = ids(ids(query).bind(fence)).bind(fence);
+    }
+    ids(query)
+}
+
+type Bound<'q> = Query<'q, MySql, MySqlArguments>;
+
+/// The messages with their payloads; the last is named again, without its payload, until the statement's rows are filled.
+fn filled_up(chunk: &[Message]) -> impl Iterator<Item = (&Message, &[u8])> {
+    let whole = chunk.iter().map(|message| (message, &message.payload()[..]));
+    let again = chunk.last().into_iter().cycle().map(|message| (message, &[][..]));
+    whole.chain(again).take(row_count(chunk.len()))
+}
+
+/// What was answered.
 #[derive(Default)]
 struct Found {
     stored: Vec<(MessageId, Placement)>,
@@ -318,31 +350,39 @@ impl Found {
         for row in rows {
             let (id, message_id): (i64, Uuid) = (row.try_get_unchecked(0)?, row.try_get_unchecked(1)?);
             let flag = |column: usize| row.try_get_unchecked::<i64, _>(column).map(|flag| flag != 0);
-            let (leased, delayed) = (flag(3)?, flag(4)?);
-            let on_shelf = shelf.get(&message_id).copied();
+            let (delayed, expired) = (flag(3)?, flag(4)?);
             if row.try_get_unchecked::<i64, _>(2)? != birth.fence.as_i64() {
                 continue;
             }
+            let on_shelf = shelf.get(&message_id).copied();
             match (delayed, on_shelf) {
                 // Moved to where another row was; there is nothing to take back.
                 (true, row) if row != Some(id) => {}
                 (false, Some(_)) => found.known.push(id),
-                _ => found.stored.extend(
-                    MessageId::from_uuid(message_id).ok().map(|message_id| (message_id, birth.placement(id, leased))),
-                ),
+                _ => {
+                    let leased = birth.owner.is_some() && !delayed && !expired;
+                    let message_id = MessageId::from_uuid(message_id).ok();
+                    found.stored.extend(message_id.map(|message_id| (message_id, birth.placement(id, leased))));
+                }
             }
         }
+        found.known.sort_unstable();
+        found.known.dedup();
         Ok(found)
     }
 }
 
-/// Whether batches of this size have a statement of their own. Each size is one in the cache of the caller's connection, so
-/// there are few: small ones, and those that people choose.
-fn is_common(message_count: usize) -> bool {
-    message_count <= 16 || message_count.is_multiple_of(50)
+/// Rows of an insert. Each count is a statement of its own in the cache of the caller's connection, so there are few: larger
+/// batches, unless they are of a size that people choose, are filled up by naming the last message again, which stores nothing.
+fn row_count(message_count: usize) -> usize {
+    if message_count <= 16 || message_count.is_multiple_of(50) {
+        return message_count;
+    }
+    message_count.next_multiple_of(32)
 }
 
-/// What takes the place of the first id, so that the whole statement fails, in any sql_mode, when the server ended the transaction behind our back (H9).
+/// What takes the place of the first id, so that the whole statement fails, in any sql_mode, when the server ended the transaction
+/// behind our back (H9).
 fn guard_of(row_count: usize) -> &'static str {
     if row_count == 1 { NULL_OUTSIDE } else { TWO_BYTES_OUTSIDE }
 }

@@ -10,7 +10,6 @@ use sqlx::mysql::{MySql, MySqlArguments};
 use sqlx::query::Query;
 
 use crate::enqueue::Birth;
-use crate::sql::push_binary;
 
 /// One value of a statement. Texts travel as bytes, so that no session's character set matters.
 pub(crate) enum Parameter<'m> {
@@ -23,15 +22,6 @@ impl Parameter<'_> {
         match self {
             Self::Bytes(bytes) => query.bind(bytes.as_deref()),
             Self::Number(number) => query.bind(*number),
-        }
-    }
-
-    /// Adds the value to a text that the server reads.
-    pub(crate) fn write(&self, sql: &mut String) {
-        match self {
-            Self::Bytes(Some(bytes)) => push_binary(sql, bytes),
-            Self::Number(Some(number)) => sql.push_str(&number.to_string()),
-            Self::Bytes(None) | Self::Number(None) => sql.push_str("NULL"),
         }
     }
 }

@@ -12,7 +12,7 @@ use pillarbox_core::naming::Naming;
 /// Ids in one list. MariaDB turns longer lists into a subquery, which locks the whole table in an UPDATE or DELETE.
 pub(crate) const LIST_MAX: usize = 900;
 
-const OWNER: &str = "x'00000000000000000000000000000000' /*owner*/";
+pub(crate) const OWNER: &str = "x'00000000000000000000000000000000' /*owner*/";
 
 macro_rules! statements {
     ($($name:ident),* $(,)?) => {
@@ -43,6 +43,7 @@ statements!(
     enqueue_delayed,
     enqueue_guard,
     enqueue_known,
+    enqueue_lease,
     enqueue_moved,
     enqueue_one,
     enqueue_new,
