@@ -222,7 +222,7 @@ pub trait OpenTransaction<S: ?Sized>: Send {
     /// Inserts the messages through this connection, in one round trip. Never commits, never rolls back.
     ///
     /// A statement that was not prepared on this connection yet costs another one, and so does, on MariaDB, a message that turns out
-    /// to be known. A batch of more than a statement may hold is cut. MySQL takes three round trips for several messages.
+    /// to be known. A batch of more than a statement may hold is cut.
     ///
     /// The messages have been checked against the store's limits. A message whose id is known already, waiting, done
     /// or dead, is not stored again and answers [`Placement::Duplicate`].

@@ -88,6 +88,72 @@ BEGIN
 END$$
 DELIMITER ;
 
+-- Stores a list of messages in the caller's transaction, one after the other. Bytes come as hexadecimal digits. Answers a row
+-- for each that is new. (An insert that selects from the list would hold up every other writer, where the server hands out numbers
+-- in the old way, for as long as it waits for one message.)
+DROP PROCEDURE IF EXISTS `pillarbox_outbox_enqueue_many`;
+DELIMITER $$
+CREATE PROCEDURE `pillarbox_outbox_enqueue_many`(
+    p_messages LONGTEXT CHARACTER SET utf8mb4, p_owner BINARY(16), p_fence BIGINT, p_lease BIGINT)
+    SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_end BOOLEAN;
+    DECLARE v_message_id VARCHAR(32) CHARACTER SET utf8mb4;
+    DECLARE v_topic VARCHAR(255) CHARACTER SET utf8mb4;
+    DECLARE v_payload LONGTEXT CHARACTER SET utf8mb4;
+    DECLARE v_message_type VARCHAR(255) CHARACTER SET utf8mb4;
+    DECLARE v_aggregate_type VARCHAR(255) CHARACTER SET utf8mb4;
+    DECLARE v_aggregate_id VARCHAR(255) CHARACTER SET utf8mb4;
+    DECLARE v_tenant_id VARCHAR(255) CHARACTER SET utf8mb4;
+    DECLARE v_message_key VARCHAR(255) CHARACTER SET utf8mb4;
+    DECLARE v_correlation_id VARCHAR(255) CHARACTER SET utf8mb4;
+    DECLARE v_causation_id VARCHAR(255) CHARACTER SET utf8mb4;
+    DECLARE v_content_type VARCHAR(255) CHARACTER SET utf8mb4;
+    DECLARE v_headers LONGTEXT CHARACTER SET utf8mb4;
+    DECLARE v_occurred_at BIGINT;
+    DECLARE v_due_at BIGINT;
+    DECLARE v_due_after BIGINT;
+    DECLARE v_expires_at BIGINT;
+    DECLARE v_expires_after BIGINT;
+    DECLARE v_priority SMALLINT;
+    DECLARE v_key_hash BIGINT;
+    DECLARE c_messages CURSOR FOR
+        SELECT j.* FROM JSON_TABLE(p_messages, '$[*]' COLUMNS (
+            `message_id` VARCHAR(32) CHARACTER SET utf8mb4 PATH '$[0]',
+            `topic` VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[1]',
+            `payload` LONGTEXT CHARACTER SET utf8mb4 PATH '$[2]',
+            `message_type` VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[3]',
+            `aggregate_type` VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[4]',
+            `aggregate_id` VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[5]',
+            `tenant_id` VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[6]',
+            `message_key` VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[7]',
+            `correlation_id` VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[8]',
+            `causation_id` VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[9]',
+            `content_type` VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[10]',
+            `headers` LONGTEXT CHARACTER SET utf8mb4 PATH '$[11]', `occurred_at` BIGINT PATH '$[12]',
+            `due_at` BIGINT PATH '$[13]', `due_after` BIGINT PATH '$[14]', `expires_at` BIGINT PATH '$[15]',
+            `expires_after` BIGINT PATH '$[16]', `priority` SMALLINT PATH '$[17]', `key_hash` BIGINT PATH '$[18]'
+        )) AS j;
+    DECLARE CONTINUE HANDLER FOR NOT FOUND SET v_end = TRUE;
+    OPEN c_messages;
+    next_message: LOOP
+        SET v_end = FALSE;
+        FETCH c_messages INTO
+            v_message_id, v_topic, v_payload, v_message_type, v_aggregate_type, v_aggregate_id, v_tenant_id,
+            v_message_key, v_correlation_id, v_causation_id, v_content_type, v_headers, v_occurred_at, v_due_at,
+            v_due_after, v_expires_at, v_expires_after, v_priority, v_key_hash;
+        IF v_end THEN
+            LEAVE next_message;
+        END IF;
+        CALL `pillarbox_outbox_enqueue_one`(
+            UNHEX(v_message_id), v_topic, UNHEX(v_payload), v_message_type, v_aggregate_type, v_aggregate_id,
+            v_tenant_id, v_message_key, v_correlation_id, v_causation_id, v_content_type, v_headers, v_occurred_at,
+            v_due_at, v_due_after, v_expires_at, v_expires_after, v_priority, v_key_hash, p_owner, p_fence, p_lease);
+    END LOOP;
+    CLOSE c_messages;
+END$$
+DELIMITER ;
+
 -- Of rows that a claim has just locked, leaves those that the order of their keys allows. Nobody waits for anybody: of two
 -- claimers of one key the one that locked later finds the other's row, locked or under its lease, and lets go of the key.
 -- So every look at other rows comes after our locks. `p_last` is the highest row of the hot table, 0 for rows of the shelf.

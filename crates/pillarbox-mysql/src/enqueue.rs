@@ -3,8 +3,7 @@
 //! On MariaDB a batch takes one round trip: messages that are due at once and whose ids were drawn for this call an insert that
 //! returns its rows, all others a compound statement that inserts, moves to the shelf what is not due yet, and looks who
 //! was there before. Only when one of them turns out to have been stored before, and to be on the shelf, there is a second. MySQL has neither
-//! such statements nor inserts that return rows: there one message takes one, through a routine, and several take three. Values are bound, never
-//! written into the text, which drivers and servers log.
+//! such statements nor inserts that return rows: there routines do it. Values are bound, never written into the text, which drivers log.
 
 use std::collections::HashMap;
 
@@ -18,9 +17,11 @@ use sqlx::{AssertSqlSafe, Connection as _, MySqlConnection, Row as _, Transactio
 use uuid::Uuid;
 
 use crate::error::{no_transaction, store_error};
-use crate::parameters::{Column, KEY_TEXT, columns_of, duration_micros, occurred, of_one, texts, when_micros};
+use crate::parameters::{
+    Column, KEY_TEXT, Parameter, columns_of, duration_micros, occurred, of_many, of_one, texts, when_micros,
+};
 use crate::row::answers;
-use crate::sql::{LIST_MAX, OWNER, Statements, binary, with_ids, with_literal, with_messages};
+use crate::sql::{LIST_MAX, OWNER, Statements, with_ids, with_literal};
 use crate::store::{Inner, MysqlStore};
 
 impl OpenTransaction<MysqlStore> for &mut Transaction<'_, MySql> {
@@ -64,11 +65,14 @@ pub(crate) async fn insert(
     let (birth, messages, server) = (Birth::of(&enqueue), enqueue.messages(), &inner.server);
     let lean = server.is_mariadb && enqueue.is_new() && !messages.iter().any(is_conditional);
     let count_max = if lean { LEAN_ROWS_MAX } else { LIST_MAX };
+    // In a list for a routine each byte takes two.
+    let bytes_max = if server.is_mariadb { server.packet_bytes_max / 2 } else { server.packet_bytes_max / 5 };
     let mut stored = Vec::with_capacity(messages.len());
-    for chunk in chunks(messages, server.packet_bytes_max / 2, count_max) {
+    for chunk in chunks(messages, bytes_max, count_max) {
         stored.extend(match chunk {
             _ if lean && row_count(chunk.len()) == chunk.len() => insert_new(inner, connection, chunk, &birth).await?,
             [message] if !server.is_mariadb => insert_one(inner, connection, message, &birth).await?,
+            _ if !server.is_mariadb => insert_many(inner, connection, chunk, &birth).await?,
             _ => insert_any(inner, connection, chunk, &birth).await?,
         });
     }
@@ -109,17 +113,37 @@ async fn insert_one(
     message: &Message,
     birth: &Birth,
 ) -> Result<Vec<(MessageId, Placement)>, sqlx::Error> {
-    let address = inner.pool.connect_options();
-    inner.spares.prepare(&address, connection, &inner.sql.enqueue_one).await?;
-    let query = sqlx::query(AssertSqlSafe(inner.sql.enqueue_one.as_str()));
-    let parameters = of_one(message, birth);
+    call(inner, connection, &inner.sql.enqueue_one, &of_one(message, birth), birth).await
+}
+
+async fn insert_many(
+    inner: &Inner,
+    connection: &mut MySqlConnection,
+    chunk: &[Message],
+    birth: &Birth,
+) -> Result<Vec<(MessageId, Placement)>, sqlx::Error> {
+    call(inner, connection, &inner.sql.enqueue_many, &of_many(chunk, birth), birth).await
+}
+
+/// Calls a routine that answers a row for each message that is new.
+async fn call(
+    inner: &Inner,
+    connection: &mut MySqlConnection,
+    statement: &str,
+    parameters: &[Parameter<'_>],
+    birth: &Birth,
+) -> Result<Vec<(MessageId, Placement)>, sqlx::Error> {
+    inner.spares.prepare(&inner.pool.connect_options(), connection, statement).await?;
+    let query = sqlx::query(AssertSqlSafe(statement));
     let rows = parameters.iter().fold(query, |query, value| value.bind(query)).fetch_all(connection).await?;
-    rows.iter()
-        .map(|row| {
-            let leased = row.try_get_unchecked::<i64, _>(2)? != 0;
-            Ok((message.id(), birth.placement(row.try_get_unchecked(0)?, leased)))
-        })
-        .collect()
+    let mut stored = Vec::with_capacity(rows.len());
+    for row in rows {
+        let (id, message_id): (i64, Uuid) = (row.try_get_unchecked(0)?, row.try_get_unchecked(1)?);
+        let leased = row.try_get_unchecked::<i64, _>(2)? != 0;
+        stored
+            .extend(MessageId::from_uuid(message_id).ok().map(|message_id| (message_id, birth.placement(id, leased))));
+    }
+    Ok(stored)
 }
 
 /// Gives a row that is under a lease another content.
@@ -183,7 +207,7 @@ fn place_of(column: &str) -> &'static str {
     }
 }
 
-/// Messages of any kind, with everything that has to be asked and done.
+/// Messages of any kind, with everything that has to be asked and done, on MariaDB.
 async fn insert_any(
     inner: &Inner,
     connection: &mut MySqlConnection,
@@ -192,22 +216,10 @@ async fn insert_any(
 ) -> Result<Vec<(MessageId, Placement)>, sqlx::Error> {
     let (rows, used) = (row_count(chunk.len()), columns_of(chunk));
     let steps = Steps { timed: chunk.iter().any(is_conditional), leased: birth.owner.is_some() };
-    let insert = insert_statement(inner, rows, &used, steps);
-    let answer = match inner.server.is_mariadb {
-        true => {
-            let statement = compound(inner, &insert, rows, steps);
-            inner.spares.prepare(&inner.pool.connect_options(), connection, &statement).await?;
-            let query = bind_rows(sqlx::query(AssertSqlSafe(statement)), chunk, birth, &used, steps);
-            bind_lists(query, chunk, birth, steps).fetch_all(&mut *connection).await?
-        }
-        false => {
-            sqlx::raw_sql(AssertSqlSafe(inner.sql.enqueue_guard.as_str())).execute(&mut *connection).await?;
-            inner.spares.prepare(&inner.pool.connect_options(), connection, &insert).await?;
-            let query = bind_rows(sqlx::query(AssertSqlSafe(insert)), chunk, birth, &used, steps);
-            query.execute(&mut *connection).await?;
-            sqlx::raw_sql(AssertSqlSafe(script(inner, chunk, birth, steps))).fetch_all(&mut *connection).await?
-        }
-    };
+    let statement = compound(inner, rows, &used, steps);
+    inner.spares.prepare(&inner.pool.connect_options(), connection, &statement).await?;
+    let query = bind_rows(sqlx::query(AssertSqlSafe(statement)), chunk, birth, &used, steps);
+    let answer = bind_lists(query, chunk, birth, steps).fetch_all(&mut *connection).await?;
     let found = Found::read(&answer, birth)?;
     if !found.known.is_empty() {
         let undo = with_ids(&inner.sql.enqueue_undo, found.known.iter().copied());
@@ -224,7 +236,7 @@ struct Steps {
     leased: bool,
 }
 
-/// What MariaDB tells of the rows while it inserts them; MySQL is asked afterwards, for the same columns.
+/// What the server tells of the rows while it inserts them.
 const RETURNING: &str = "\nRETURNING `id`, `message_id`, `fence`, COALESCE(`due_at` > `created_at`, FALSE) AS `delayed`, \
     COALESCE(`expires_at` <= `created_at`, FALSE) AS `expired`";
 
@@ -249,33 +261,21 @@ fn insert_statement(inner: &Inner, rows: usize, used: &[Column], steps: Steps) -
         values.push_str(place_of(column));
     }
     // Fails the whole statement, in any sql_mode, when the server ended the transaction behind our back (H9).
-    let first = if inner.server.is_mariadb { guard_of(rows) } else { "?" };
+    let first = guard_of(rows);
     let rows = format!("({first}, ?, ?, ?{values}){}", format!(", (?, ?, ?, ?{values})").repeat(rows - 1));
     with_literal(&with_literal(&inner.sql.enqueue, " /*columns*/", &columns), "(0 /*rows*/)", &rows)
 }
 
-/// Everything as one statement, for MariaDB; [`bind_lists`] binds what comes after the rows.
-fn compound(inner: &Inner, insert: &str, rows: usize, steps: Steps) -> String {
+/// Everything as one statement; [`bind_lists`] binds what comes after the rows.
+fn compound(inner: &Inner, rows: usize, used: &[Column], steps: Steps) -> String {
     let list = format!("?{}", ", ?".repeat(rows - 1));
     let bound = |sql: &str| {
         let sql = with_literal(sql, "0 /*messages*/", &list);
         sql.replace("0 /*fence*/", "?").replace("0 /*lease*/", "?").replace(OWNER, "?")
     };
-    let insert = format!("{insert}{RETURNING}");
+    let insert = format!("{}{RETURNING}", insert_statement(inner, rows, used, steps));
     let steps: Vec<_> = std::iter::once(insert).chain(later_steps(&inner.sql, steps).into_iter().map(bound)).collect();
     format!("BEGIN NOT ATOMIC\n{};\nEND", steps.join(";\n"))
-}
-
-/// The same after the insert, for MySQL: ids and numbers only, which may stand in the text.
-fn script(inner: &Inner, chunk: &[Message], birth: &Birth, steps: Steps) -> String {
-    let ids = || chunk.iter().map(|message| message.id().as_uuid());
-    let owner = binary(birth.owner.unwrap_or_default().as_bytes());
-    let told = |sql: &str| {
-        let sql = with_messages(sql, ids()).replace("0 /*fence*/", &birth.fence.as_i64().to_string());
-        sql.replace("0 /*lease*/", &birth.lease.unwrap_or_default().to_string()).replace(OWNER, &owner)
-    };
-    let steps = std::iter::once(inner.sql.enqueue_stored.as_str()).chain(later_steps(&inner.sql, steps));
-    steps.map(told).collect::<Vec<_>>().join(";\n")
 }
 
 /// What comes after the insert: leases that depend on the clock, the way to the shelf, and the look at it.

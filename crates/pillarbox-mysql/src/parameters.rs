@@ -6,10 +6,12 @@ use std::time::{Duration, SystemTime};
 use pillarbox_core::message::When;
 use pillarbox_core::parts::{write_aggregate_type, write_headers};
 use pillarbox_core::{Message, key_hash};
+use serde_json::Value;
 use sqlx::mysql::{MySql, MySqlArguments};
 use sqlx::query::Query;
 
 use crate::enqueue::Birth;
+use crate::sql::hexadecimal;
 
 /// One value of a statement. Texts travel as bytes, so that no session's character set matters.
 pub(crate) enum Parameter<'m> {
@@ -66,6 +68,33 @@ const OPTIONAL: [(IsUsed, Column); 12] = [
 fn headers(message: &Message) -> Parameter<'_> {
     Parameter::Bytes(write_headers(message.get_headers()).map(|headers| Cow::Owned(headers.into_bytes())))
 }
+
+/// What `outbox_enqueue_many.sql` takes: a list of the same, in which bytes that are no text are hexadecimal digits.
+pub(crate) fn of_many<'m>(messages: &[Message], birth: &Birth) -> [Parameter<'m>; 4] {
+    let list: Vec<Vec<Value>> = messages.iter().map(|message| of_one(message, birth)).map(listed).collect();
+    let list = Value::from_iter(list).to_string();
+    [
+        Parameter::Bytes(Some(Cow::Owned(list.into_bytes()))),
+        Parameter::Bytes(birth.owner.map(|owner| Cow::Owned(owner.into_bytes().to_vec()))),
+        Parameter::Number(Some(birth.fence.as_i64())),
+        Parameter::Number(birth.lease),
+    ]
+}
+
+/// The values of one message without those of its lease, which all share.
+fn listed(values: Vec<Parameter<'_>>) -> Vec<Value> {
+    let of_message = values.len() - 3;
+    let value = |(place, value): (usize, Parameter<'_>)| match value {
+        Parameter::Bytes(Some(bytes)) if RAW.contains(&place) => Value::from(hexadecimal(&bytes)),
+        Parameter::Bytes(Some(bytes)) => Value::from(String::from_utf8_lossy(&bytes)),
+        Parameter::Number(Some(number)) => Value::from(number),
+        Parameter::Bytes(None) | Parameter::Number(None) => Value::Null,
+    };
+    values.into_iter().take(of_message).enumerate().map(value).collect()
+}
+
+/// The places of values that are no text: id and payload.
+const RAW: [usize; 2] = [0, 2];
 
 /// What `outbox_enqueue_one.sql` takes.
 pub(crate) fn of_one<'m>(message: &'m Message, birth: &Birth) -> Vec<Parameter<'m>> {

@@ -44,10 +44,10 @@ statements!(
     enqueue_guard,
     enqueue_known,
     enqueue_lease,
+    enqueue_many,
     enqueue_moved,
     enqueue_one,
     enqueue_new,
-    enqueue_stored,
     enqueue_undo,
     exchange,
     find_dead,
@@ -187,10 +187,8 @@ pub(crate) fn with_ids(sql: &str, ids: impl IntoIterator<Item = i64>) -> String 
 pub(crate) fn with_messages(sql: &str, ids: impl IntoIterator<Item = uuid::Uuid>) -> String {
     let mut text = String::new();
     for id in ids {
-        if !text.is_empty() {
-            text.push(',');
-        }
-        push_binary(&mut text, id.as_bytes());
+        let comma = if text.is_empty() { "" } else { "," };
+        let _ = write!(text, "{comma}x'{}'", id.simple());
     }
     with_literal(sql, "0 /*messages*/", &text)
 }
@@ -225,19 +223,17 @@ pub(crate) fn with_literal(sql: &str, marker: &str, literal: &str) -> String {
 
 /// Bytes as a literal.
 pub(crate) fn binary(bytes: &[u8]) -> String {
-    let mut literal = String::with_capacity(2 * bytes.len() + 3);
-    push_binary(&mut literal, bytes);
-    literal
+    format!("x'{}'", hexadecimal(bytes))
 }
 
-/// Adds bytes as a literal.
-pub(crate) fn push_binary(sql: &mut String, bytes: &[u8]) {
+/// Bytes as digits.
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    sql.reserve(2 * bytes.len() + 3);
-    sql.push_str("x'");
-    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
-    sql.extend(digits.map(|digit| char::from(DIGITS[usize::from(digit)])));
-    sql.push('\'');
+    let mut digits = String::with_capacity(2 * bytes.len());
+    digits.extend(
+        bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(|digit| char::from(DIGITS[usize::from(digit)])),
+    );
+    digits
 }
 
 /// Numbers, separated by commas.

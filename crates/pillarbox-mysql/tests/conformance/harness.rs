@@ -15,9 +15,10 @@ use uuid::Uuid;
 /// Connections of one pool: many tests run at once, and the server has 300.
 const CONNECTIONS_MAX: u32 = 4;
 
-pub(crate) const ROUTINES: [&str; 15] = [
+pub(crate) const ROUTINES: [&str; 16] = [
     "require_tx",
     "enqueue_one",
+    "enqueue_many",
     "claim_runs",
     "claim_rows",
     "settle_rows",
