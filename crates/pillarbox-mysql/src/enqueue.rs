@@ -199,7 +199,7 @@ async fn insert_new(
     rows.iter().zip(chunk).map(place).collect()
 }
 
-/// Adds the place of a value of an optional column; instants are counted in microseconds.
+/// Where a value of an optional column is bound; instants are counted in microseconds.
 fn place_of(column: &str) -> &'static str {
     match column {
         "occurred_at" => ", TIMESTAMPADD(MICROSECOND, ?, '1970-01-01')",
@@ -236,10 +236,6 @@ struct Steps {
     leased: bool,
 }
 
-/// What the server tells of the rows while it inserts them.
-const RETURNING: &str = "\nRETURNING `id`, `message_id`, `fence`, COALESCE(`due_at` > `created_at`, FALSE) AS `delayed`, \
-    COALESCE(`expires_at` <= `created_at`, FALSE) AS `expired`";
-
 /// An instant, or a delay from now.
 const INSTANT: &str =
     ", COALESCE(TIMESTAMPADD(MICROSECOND, ?, '1970-01-01'), TIMESTAMPADD(MICROSECOND, ?, UTC_TIMESTAMP(6)))";
@@ -260,7 +256,6 @@ fn insert_statement(inner: &Inner, rows: usize, used: &[Column], steps: Steps) -
         columns.push_str(&format!(", `{column}`"));
         values.push_str(place_of(column));
     }
-    // Fails the whole statement, in any sql_mode, when the server ended the transaction behind our back (H9).
     let first = guard_of(rows);
     let rows = format!("({first}, ?, ?, ?{values}){}", format!(", (?, ?, ?, ?{values})").repeat(rows - 1));
     with_literal(&with_literal(&inner.sql.enqueue, " /*columns*/", &columns), "(0 /*rows*/)", &rows)
@@ -273,7 +268,7 @@ fn compound(inner: &Inner, rows: usize, used: &[Column], steps: Steps) -> String
         let sql = with_literal(sql, "0 /*messages*/", &list);
         sql.replace("0 /*fence*/", "?").replace("0 /*lease*/", "?").replace(OWNER, "?")
     };
-    let insert = format!("{}{RETURNING}", insert_statement(inner, rows, used, steps));
+    let insert = insert_statement(inner, rows, used, steps);
     let steps: Vec<_> = std::iter::once(insert).chain(later_steps(&inner.sql, steps).into_iter().map(bound)).collect();
     format!("BEGIN NOT ATOMIC\n{};\nEND", steps.join(";\n"))
 }
