@@ -92,8 +92,8 @@ impl Backend for Outbox {
     async fn clear(&self) {
         // Ids must go on rising: a claim starts above the last one.
         let first = self.first_id.fetch_add(100_000_000, Ordering::Relaxed);
-        for sql in ["TRUNCATE TABLE {p}_outbox", "TRUNCATE TABLE {p}_outbox_shelf"] {
-            let sql = sql.replace("{p}", self.prefix);
+        for table in ["outbox", "outbox_shelf", "outbox_lane"] {
+            let sql = format!("TRUNCATE TABLE {}_{table}", self.prefix);
             sqlx::raw_sql(AssertSqlSafe(sql)).execute(&self.pool).await.unwrap();
         }
         let sql = format!("ALTER TABLE {}_outbox AUTO_INCREMENT = {first}", self.prefix);

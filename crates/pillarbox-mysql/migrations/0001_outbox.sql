@@ -1,6 +1,5 @@
--- Two tables: `outbox` holds what can be claimed or is leased, `outbox_shelf` what nobody may claim now (waiting, done, dead).
--- Claims walk the primary key of the first and meet nothing else; its lease and due columns carry no index. By the index of
--- the key a claim sees what stands in the way of a message that has one.
+-- Two tables of messages: `outbox` holds what can be claimed or is leased, `outbox_shelf` what nobody may claim now (waiting,
+-- done, dead). Claims walk the primary key of the first and meet nothing else; its lease, due and key columns carry no index.
 -- Text is compared byte by byte, trailing spaces included; MariaDB and MySQL have different names for that collation.
 -- Times are UTC in DATETIME(6), so that no session's time_zone matters.
 CREATE TABLE IF NOT EXISTS `pillarbox_outbox` (
@@ -30,8 +29,7 @@ CREATE TABLE IF NOT EXISTS `pillarbox_outbox` (
     `occurred_at` DATETIME(6) NULL,
     `last_error` TEXT NULL,
     PRIMARY KEY (`id`),
-    UNIQUE KEY `message_id` (`message_id`),
-    KEY `message_key` (`message_key`, `id`)
+    UNIQUE KEY `message_id` (`message_id`)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4
     /*M!100600 COLLATE utf8mb4_nopad_bin */ /*!80017 COLLATE utf8mb4_0900_bin */;
 
@@ -68,7 +66,19 @@ CREATE TABLE IF NOT EXISTS `pillarbox_outbox_shelf` (
     `last_error` TEXT NULL,
     PRIMARY KEY (`id`),
     UNIQUE KEY `message_id` (`message_id`),
-    KEY `state` (`state`, `wake_at`, `settled_at`),
-    KEY `message_key` (`message_key`, `state`, `id`)
+    KEY `state` (`state`, `wake_at`, `settled_at`)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4
+    /*M!100600 COLLATE utf8mb4_nopad_bin */ /*!80017 COLLATE utf8mb4_0900_bin */;
+
+-- By this a claim sees what stands in the way of a message with a key: where every such message is that is in the outbox (live)
+-- or on the shelf (waiting, dead). There are no indexes of some rows only, and messages without a key shall not pay for one.
+-- A row changes in the transaction that moves its message, by whoever has locked that. One without a message does no harm;
+-- a message with a key and without a row here came by a plain INSERT, and is not claimed before a claim has put it here.
+CREATE TABLE IF NOT EXISTS `pillarbox_outbox_lane` (
+    `id` BIGINT NOT NULL,
+    `message_key` VARCHAR(255) NOT NULL,
+    `place` ENUM ('live', 'waiting', 'dead') NOT NULL,
+    PRIMARY KEY (`id`),
+    KEY `lane` (`message_key`, `place`, `id`)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4
     /*M!100600 COLLATE utf8mb4_nopad_bin */ /*!80017 COLLATE utf8mb4_0900_bin */;

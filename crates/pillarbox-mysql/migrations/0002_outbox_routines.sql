@@ -82,6 +82,11 @@ BEGIN
                 FROM `pillarbox_outbox` WHERE `id` = v_id;
                 DELETE FROM `pillarbox_outbox` WHERE `id` = v_id;
             END IF;
+            IF p_message_key IS NOT NULL THEN
+                INSERT INTO `pillarbox_outbox_lane` (`id`, `message_key`, `place`)
+                VALUES (v_id, p_message_key, IF(v_due > v_now, 'waiting', 'live'))
+                ON DUPLICATE KEY UPDATE `id` = `id`;
+            END IF;
             SELECT v_id AS `id`, p_message_id AS `message_id`, v_leased AS `leased`;
         END IF;
     END IF;
@@ -203,17 +208,22 @@ BEGIN
         ) AS g ON g.`message_key` = r.`message_key`
         WHERE r.`message_key` IS NULL OR ((g.`id` IS NULL OR (g.`id` > r.`id` AND NOT g.`held`))
             AND (
-                SELECT f.`id` FROM `pillarbox_outbox` AS f FORCE INDEX (`message_key`)
-                WHERE f.`message_key` = r.`message_key` ORDER BY f.`id` LIMIT 1
+                SELECT n.`id` FROM `pillarbox_outbox_lane` AS n FORCE INDEX (`lane`)
+                STRAIGHT_JOIN `pillarbox_outbox` AS f FORCE INDEX (PRIMARY) ON f.`id` = n.`id`
+                WHERE n.`message_key` = r.`message_key` AND n.`place` = 'live' ORDER BY n.`id` LIMIT 1
             ) > p_floor
             AND COALESCE((
-                SELECT h.`id` FROM `pillarbox_outbox_shelf` AS h FORCE INDEX (`message_key`)
-                WHERE h.`message_key` = r.`message_key` AND h.`state` = 'pending' AND h.`settled_by` IS NOT NULL
-                ORDER BY h.`id` LIMIT 1
+                SELECT n.`id` FROM `pillarbox_outbox_lane` AS n FORCE INDEX (`lane`)
+                STRAIGHT_JOIN `pillarbox_outbox_shelf` AS h FORCE INDEX (PRIMARY) ON h.`id` = n.`id`
+                WHERE n.`message_key` = r.`message_key` AND n.`place` = 'waiting'
+                    AND h.`state` = 'pending' AND h.`settled_by` IS NOT NULL
+                ORDER BY n.`id` LIMIT 1
             ) > r.`id`, TRUE)
             AND (NOT v_dead_hold OR COALESCE((
-                SELECT d.`id` FROM `pillarbox_outbox_shelf` AS d FORCE INDEX (`message_key`)
-                WHERE d.`message_key` = r.`message_key` AND d.`state` = 'dead' ORDER BY d.`id` LIMIT 1
+                SELECT n.`id` FROM `pillarbox_outbox_lane` AS n FORCE INDEX (`lane`)
+                STRAIGHT_JOIN `pillarbox_outbox_shelf` AS d FORCE INDEX (PRIMARY) ON d.`id` = n.`id`
+                WHERE n.`message_key` = r.`message_key` AND n.`place` = 'dead' AND d.`state` = 'dead'
+                ORDER BY n.`id` LIMIT 1
             ) > r.`id`, TRUE)));
     END IF;
     SET v_rows = p_ids;
@@ -249,26 +259,36 @@ BEGIN
         SELECT CONCAT('[', GROUP_CONCAT(n.`ids`), ']') INTO v_near
         FROM (
             SELECT NULLIF(CONCAT_WS(',',
-                (SELECT x.`id` FROM `pillarbox_outbox` AS x FORCE INDEX (`message_key`)
-                WHERE x.`message_key` = k.`message_key` AND x.`id` > k.`last` ORDER BY x.`id` LIMIT 1),
-                (SELECT x.`id` FROM `pillarbox_outbox` AS x FORCE INDEX (`message_key`)
-                WHERE x.`message_key` = k.`message_key` AND x.`id` > k.`last` ORDER BY x.`id` LIMIT 1 OFFSET 1),
-                (SELECT x.`id` FROM `pillarbox_outbox` AS x FORCE INDEX (`message_key`)
-                WHERE x.`message_key` = k.`message_key` AND x.`id` > k.`last` ORDER BY x.`id` LIMIT 1 OFFSET 2),
-                (SELECT x.`id` FROM `pillarbox_outbox` AS x FORCE INDEX (`message_key`)
-                WHERE x.`message_key` = k.`message_key` AND x.`id` > k.`last` ORDER BY x.`id` LIMIT 1 OFFSET 3),
-                (SELECT x.`id` FROM `pillarbox_outbox` AS x FORCE INDEX (`message_key`)
-                WHERE x.`message_key` = k.`message_key` AND x.`id` > k.`last`
+                (SELECT n.`id` FROM `pillarbox_outbox_lane` AS n FORCE INDEX (`lane`)
+                STRAIGHT_JOIN `pillarbox_outbox` AS x FORCE INDEX (PRIMARY) ON x.`id` = n.`id`
+                WHERE n.`message_key` = k.`message_key` AND n.`place` = 'live' AND n.`id` > k.`last`
+                ORDER BY n.`id` LIMIT 1),
+                (SELECT n.`id` FROM `pillarbox_outbox_lane` AS n FORCE INDEX (`lane`)
+                STRAIGHT_JOIN `pillarbox_outbox` AS x FORCE INDEX (PRIMARY) ON x.`id` = n.`id`
+                WHERE n.`message_key` = k.`message_key` AND n.`place` = 'live' AND n.`id` > k.`last`
+                ORDER BY n.`id` LIMIT 1 OFFSET 1),
+                (SELECT n.`id` FROM `pillarbox_outbox_lane` AS n FORCE INDEX (`lane`)
+                STRAIGHT_JOIN `pillarbox_outbox` AS x FORCE INDEX (PRIMARY) ON x.`id` = n.`id`
+                WHERE n.`message_key` = k.`message_key` AND n.`place` = 'live' AND n.`id` > k.`last`
+                ORDER BY n.`id` LIMIT 1 OFFSET 2),
+                (SELECT n.`id` FROM `pillarbox_outbox_lane` AS n FORCE INDEX (`lane`)
+                STRAIGHT_JOIN `pillarbox_outbox` AS x FORCE INDEX (PRIMARY) ON x.`id` = n.`id`
+                WHERE n.`message_key` = k.`message_key` AND n.`place` = 'live' AND n.`id` > k.`last`
+                ORDER BY n.`id` LIMIT 1 OFFSET 3),
+                (SELECT n.`id` FROM `pillarbox_outbox_lane` AS n FORCE INDEX (`lane`)
+                STRAIGHT_JOIN `pillarbox_outbox` AS x FORCE INDEX (PRIMARY) ON x.`id` = n.`id`
+                WHERE n.`message_key` = k.`message_key` AND n.`place` = 'live' AND n.`id` > k.`last`
                     AND (x.`locked_until` > p_now OR (x.`owner_token` IS NULL AND x.`fence` >= 0))
-                ORDER BY x.`id` LIMIT 1)
+                ORDER BY n.`id` LIMIT 1)
             ), '') AS `ids`
             FROM k
             UNION ALL
             SELECT s.`id` AS `ids`
             FROM k
-            STRAIGHT_JOIN `pillarbox_outbox_shelf` AS s FORCE INDEX (`message_key`)
-                ON s.`message_key` = k.`message_key` AND s.`state` = 'pending'
-            WHERE s.`due_at` <= v_soon
+            STRAIGHT_JOIN `pillarbox_outbox_lane` AS w FORCE INDEX (`lane`)
+                ON w.`message_key` = k.`message_key` AND w.`place` = 'waiting'
+            STRAIGHT_JOIN `pillarbox_outbox_shelf` AS s FORCE INDEX (PRIMARY) ON s.`id` = w.`id`
+            WHERE s.`state` = 'pending' AND s.`due_at` <= v_soon
         ) AS n;
     END IF;
     IF v_near IS NOT NULL THEN
@@ -312,7 +332,8 @@ DELIMITER ;
 -- Removes `p_count` acknowledged rows of one claim that stand beside each other, from `p_first` on. They are walked through, which
 -- takes half the work of a search for each. The limits stop the walk at the last of them: the row behind it may be one that
 -- somebody has inserted and not yet committed, and a walk that looked at it would wait. So would one that found too few: it
--- skips what is locked, and then each row is searched for. Answers NULL when all were there, else those that were.
+-- skips what is locked, and then each row is searched for. Answers NULL when all were there, else those that were. Only rows
+-- with a key are looked for in the lane, and those are ours.
 DROP PROCEDURE IF EXISTS `pillarbox_outbox_settle_stretch`;
 DELIMITER $$
 CREATE PROCEDURE `pillarbox_outbox_settle_stretch`(p_owner BINARY(16), p_fence BIGINT, p_first BIGINT, p_count INT)
@@ -320,14 +341,23 @@ CREATE PROCEDURE `pillarbox_outbox_settle_stretch`(p_owner BINARY(16), p_fence B
 BEGIN
     DECLARE v_last BIGINT DEFAULT p_first + p_count - 1;
     DECLARE v_found INT;
+    DECLARE v_keyed INT;
     DECLARE v_ids LONGTEXT CHARACTER SET utf8mb4;
-    SELECT COUNT(*) INTO v_found
+    SELECT COUNT(*), SUM(s.`is_keyed`) INTO v_found, v_keyed
     FROM (
-        SELECT `id` FROM `pillarbox_outbox` FORCE INDEX (PRIMARY)
+        SELECT `message_key` IS NOT NULL AS `is_keyed` FROM `pillarbox_outbox` FORCE INDEX (PRIMARY)
         WHERE `id` BETWEEN p_first AND v_last AND `owner_token` = p_owner AND `fence` = p_fence
         ORDER BY `id` LIMIT p_count FOR UPDATE SKIP LOCKED
     ) AS s;
     IF v_found = p_count THEN
+        IF v_keyed > 0 THEN
+            SET SESSION group_concat_max_len = GREATEST(@@SESSION.group_concat_max_len, 4194304);
+            SELECT JSON_ARRAYAGG(`id`) INTO v_ids FROM `pillarbox_outbox` FORCE INDEX (PRIMARY)
+            WHERE `id` BETWEEN p_first AND v_last AND `owner_token` = p_owner AND `fence` = p_fence
+                AND `message_key` IS NOT NULL;
+            DELETE n FROM JSON_TABLE(v_ids, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
+            STRAIGHT_JOIN `pillarbox_outbox_lane` AS n FORCE INDEX (PRIMARY) ON n.`id` = j.`id`;
+        END IF;
         DELETE FROM `pillarbox_outbox`
         WHERE `id` BETWEEN p_first AND v_last AND `owner_token` = p_owner AND `fence` = p_fence
         ORDER BY `id` LIMIT p_count;
@@ -344,8 +374,10 @@ BEGIN
             -- Without a limit the server may merge this into the outer statement, which locks nothing.
             LIMIT p_count FOR UPDATE
         ) AS s;
-        DELETE l FROM JSON_TABLE(COALESCE(v_ids, '[]'), '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
+        DELETE l, n FROM JSON_TABLE(COALESCE(v_ids, '[]'), '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
         STRAIGHT_JOIN `pillarbox_outbox` AS l FORCE INDEX (PRIMARY) ON l.`id` = j.`id`
+        LEFT JOIN `pillarbox_outbox_lane` AS n FORCE INDEX (PRIMARY)
+            ON n.`id` = IF(l.`message_key` IS NULL, NULL, l.`id`)
         WHERE l.`owner_token` = p_owner AND l.`fence` = p_fence;
         SELECT COALESCE(v_ids, '[]') AS `stretch`;
     END IF;
@@ -353,8 +385,10 @@ END$$
 DELIMITER ;
 
 -- Leases up to `p_limit` messages. Rows that waited come from the shelf; the others are taken in the order of the primary
--- key, without a sort and without waiting for anybody. `p_order`: 1, dead messages hold back the later ones of their key;
--- 2, all messages as one key; 4, there may be messages with a key, which else is looked up. `p_served` has a byte for each
+-- key, without a sort and without waiting for anybody. A message with a key that is not in the lane is put there instead, for the
+-- next claim: the others have to see what is held. `p_order`: 1, dead messages hold back the later ones of their key;
+-- 2, all messages as one key; 4, there may be messages with a key, which else is looked up; 8, answer when some were put into
+-- the lane. Else a variable of the session tells how many more the next claim may bring. `p_served` has a byte for each
 -- partition, 1 where it is served: of messages with a key only those of served ones are taken, or all when it is NULL. A key
 -- without a hash is partition 0's. `p_left_out` are topics that stay where they are, and with them what comes behind in their
 -- keys, each between two bytes of zero, or NULL for none. Those that waited are moved over all the same: on the shelf nothing
@@ -380,6 +414,7 @@ BEGIN
     DECLARE v_due BOOLEAN;
     DECLARE v_keys BOOLEAN;
     DECLARE v_keyed INT;
+    DECLARE v_loose INT DEFAULT 0;
     DECLARE v_waiting INT DEFAULT 0;
     DECLARE v_room INT DEFAULT p_limit;
     DECLARE v_open INT DEFAULT p_limit;
@@ -389,8 +424,7 @@ BEGIN
     DECLARE v_last BIGINT DEFAULT v_floor;
     DECLARE v_rounds INT DEFAULT 0;
     SELECT EXISTS (SELECT 1 FROM `pillarbox_outbox_shelf` WHERE `state` = 'pending' AND `wake_at` <= v_now),
-        p_order & 6 OR EXISTS (
-            SELECT 1 FROM `pillarbox_outbox` FORCE INDEX (`message_key`) WHERE `message_key` IS NOT NULL)
+        p_order & 6 OR EXISTS (SELECT 1 FROM `pillarbox_outbox_lane`)
     INTO v_due, v_keys;
     IF v_due OR v_keys THEN
         SET SESSION group_concat_max_len = GREATEST(@@SESSION.group_concat_max_len, 4194304);
@@ -418,17 +452,22 @@ BEGIN
                     (p_served IS NULL OR SUBSTR(p_served, ABS(COALESCE(s.`key_hash`, 0) % v_partitions) + 1, 1) = x'01')
                     AND COALESCE((
                         SELECT f.`id` > s.`id` AND (f.`locked_until` IS NULL OR f.`locked_until` <= v_now)
-                        FROM `pillarbox_outbox` AS f FORCE INDEX (`message_key`)
-                        WHERE f.`message_key` = s.`message_key` ORDER BY f.`id` LIMIT 1
+                        FROM `pillarbox_outbox_lane` AS n FORCE INDEX (`lane`)
+                        STRAIGHT_JOIN `pillarbox_outbox` AS f FORCE INDEX (PRIMARY) ON f.`id` = n.`id`
+                        WHERE n.`message_key` = s.`message_key` AND n.`place` = 'live' ORDER BY n.`id` LIMIT 1
                     ), TRUE)
                     AND COALESCE((
-                        SELECT h.`id` FROM `pillarbox_outbox_shelf` AS h FORCE INDEX (`message_key`)
-                        WHERE h.`message_key` = s.`message_key` AND h.`state` = 'pending' AND h.`settled_by` IS NOT NULL
-                        ORDER BY h.`id` LIMIT 1
+                        SELECT n.`id` FROM `pillarbox_outbox_lane` AS n FORCE INDEX (`lane`)
+                        STRAIGHT_JOIN `pillarbox_outbox_shelf` AS h FORCE INDEX (PRIMARY) ON h.`id` = n.`id`
+                        WHERE n.`message_key` = s.`message_key` AND n.`place` = 'waiting'
+                            AND h.`state` = 'pending' AND h.`settled_by` IS NOT NULL
+                        ORDER BY n.`id` LIMIT 1
                     ) >= s.`id`, TRUE)
                     AND (NOT v_dead_hold OR COALESCE((
-                        SELECT d.`id` FROM `pillarbox_outbox_shelf` AS d FORCE INDEX (`message_key`)
-                        WHERE d.`message_key` = s.`message_key` AND d.`state` = 'dead' ORDER BY d.`id` LIMIT 1
+                        SELECT n.`id` FROM `pillarbox_outbox_lane` AS n FORCE INDEX (`lane`)
+                        STRAIGHT_JOIN `pillarbox_outbox_shelf` AS d FORCE INDEX (PRIMARY) ON d.`id` = n.`id`
+                        WHERE n.`message_key` = s.`message_key` AND n.`place` = 'dead' AND d.`state` = 'dead'
+                        ORDER BY n.`id` LIMIT 1
                     ) > s.`id`, TRUE))))
             ORDER BY s.`wake_at`, s.`settled_at`, s.`id` LIMIT v_open FOR UPDATE SKIP LOCKED
         ) AS w;
@@ -457,6 +496,12 @@ BEGIN
         FROM JSON_TABLE(v_ids, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
         STRAIGHT_JOIN `pillarbox_outbox_shelf` AS s FORCE INDEX (PRIMARY) ON s.`id` = j.`id`
         ON DUPLICATE KEY UPDATE `pillarbox_outbox`.`id` = `pillarbox_outbox`.`id`;
+        INSERT INTO `pillarbox_outbox_lane` (`id`, `message_key`, `place`)
+        SELECT s.`id`, s.`message_key`, 'live'
+        FROM JSON_TABLE(v_ids, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
+        STRAIGHT_JOIN `pillarbox_outbox_shelf` AS s FORCE INDEX (PRIMARY) ON s.`id` = j.`id`
+        WHERE s.`message_key` IS NOT NULL
+        ON DUPLICATE KEY UPDATE `place` = VALUES(`place`);
         DELETE s FROM JSON_TABLE(v_ids, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
         STRAIGHT_JOIN `pillarbox_outbox_shelf` AS s FORCE INDEX (PRIMARY) ON s.`id` = j.`id`;
         SELECT l.`id`, l.`message_id`, l.`topic`, l.`payload`, l.`created_at`, l.`due_at`, l.`expires_at`,
@@ -470,15 +515,23 @@ BEGIN
         ORDER BY l.`id`;
     END IF;
     IF v_waiting = 0 AND NOT v_keys THEN
-        SELECT COUNT(*), MIN(c.`id`), MAX(c.`id`) INTO v_taken, v_first, v_last
+        SELECT COUNT(*), MIN(c.`id`), MAX(c.`id`), COALESCE(SUM(c.`is_keyed`), 0) > 0
+        INTO v_taken, v_first, v_last, v_keys
         FROM (
-            SELECT `id` FROM `pillarbox_outbox` FORCE INDEX (PRIMARY)
-            WHERE `id` > p_floor AND `message_key` IS NULL
+            SELECT `id`, `message_key` IS NOT NULL AS `is_keyed` FROM `pillarbox_outbox` FORCE INDEX (PRIMARY)
+            WHERE `id` > p_floor
                 AND (p_left_out IS NULL OR LOCATE(CONCAT(x'00', CAST(`topic` AS BINARY), x'00'), p_left_out) = 0)
                 AND (`owner_token` IS NULL OR (`locked_until` <= v_now AND `lost_lease_count` < p_lost_leases_max))
                 AND (`due_at` IS NULL OR `due_at` <= v_now) AND (`expires_at` IS NULL OR `expires_at` > v_now)
             ORDER BY `id` LIMIT v_room FOR UPDATE SKIP LOCKED
         ) AS c;
+        IF v_keys THEN
+            -- They came by a plain INSERT, or a moment ago.
+            SET SESSION group_concat_max_len = GREATEST(@@SESSION.group_concat_max_len, 4194304);
+            SET v_taken = 0, v_last = v_floor;
+        END IF;
+    END IF;
+    IF v_waiting = 0 AND NOT v_keys THEN
         IF v_taken > 0 AND v_taken = v_last - v_first + 1 THEN
             -- They stand beside each other, as most do, and are all locked: nothing need be joined. The limit stops the walk at the
             -- last of them: the row behind it is somebody else's to lock. Assignments are made from the left to the right, so
@@ -524,12 +577,16 @@ BEGIN
     SET v_open = v_room;
     SET v_rounds = 0;
     WHILE v_taken < v_room AND v_rounds < 8 DO
-        SELECT JSON_ARRAYAGG(w.`id`), COUNT(*), COUNT(w.`message_key`), COALESCE(MAX(w.`id`), v_last)
-        INTO v_run, v_found, v_keyed, v_last
+        SELECT CONCAT('[', GROUP_CONCAT(IF(w.`is_loose`, NULL, w.`id`)), ']'), COUNT(*), COUNT(w.`message_key`),
+            COALESCE(MAX(w.`id`), v_last), v_loose + COALESCE(SUM(w.`is_loose`), 0)
+        INTO v_run, v_found, v_keyed, v_last, v_loose
         FROM (
-            SELECT c.`id`, c.`message_key` FROM `pillarbox_outbox` AS c FORCE INDEX (PRIMARY)
-            WHERE c.`id` > v_last
-                AND (c.`owner_token` IS NULL OR (c.`locked_until` <= v_now AND c.`lost_lease_count` < p_lost_leases_max))
+            SELECT c.`id`, c.`message_key`, c.`message_key` IS NOT NULL
+                AND (SELECT p.`id` FROM `pillarbox_outbox_lane` AS p WHERE p.`id` = c.`id`) IS NULL AS `is_loose`
+            FROM `pillarbox_outbox` AS c FORCE INDEX (PRIMARY)
+            WHERE c.`id` > v_last AND ((c.`message_key` IS NOT NULL
+                    AND (SELECT p.`id` FROM `pillarbox_outbox_lane` AS p WHERE p.`id` = c.`id`) IS NULL)
+                OR (c.`owner_token` IS NULL OR (c.`locked_until` <= v_now AND c.`lost_lease_count` < p_lost_leases_max))
                 AND (c.`due_at` IS NULL OR c.`due_at` <= v_now) AND (c.`expires_at` IS NULL OR c.`expires_at` > v_now)
                 AND (p_left_out IS NULL OR LOCATE(CONCAT(x'00', CAST(c.`topic` AS BINARY), x'00'), p_left_out) = 0)
                 AND (c.`message_key` IS NULL OR v_in_sequence OR (
@@ -540,18 +597,23 @@ BEGIN
                             AND COALESCE(f.`due_at` <= v_now, TRUE) AND COALESCE(f.`expires_at` > v_now, TRUE)
                             AND (p_served IS NULL OR SUBSTR(p_served, ABS(COALESCE(f.`key_hash`, 0) % v_partitions) + 1, 1) = x'01')
                             AND (p_left_out IS NULL OR LOCATE(CONCAT(x'00', CAST(f.`topic` AS BINARY), x'00'), p_left_out) = 0)
-                        FROM `pillarbox_outbox` AS f FORCE INDEX (`message_key`)
-                        WHERE f.`message_key` = c.`message_key` ORDER BY f.`id` LIMIT 1
+                        FROM `pillarbox_outbox_lane` AS n FORCE INDEX (`lane`)
+                        STRAIGHT_JOIN `pillarbox_outbox` AS f FORCE INDEX (PRIMARY) ON f.`id` = n.`id`
+                        WHERE n.`message_key` = c.`message_key` AND n.`place` = 'live' ORDER BY n.`id` LIMIT 1
                     ), TRUE)
                     AND COALESCE((
-                        SELECT h.`id` FROM `pillarbox_outbox_shelf` AS h FORCE INDEX (`message_key`)
-                        WHERE h.`message_key` = c.`message_key` AND h.`state` = 'pending' AND h.`settled_by` IS NOT NULL
-                        ORDER BY h.`id` LIMIT 1
+                        SELECT n.`id` FROM `pillarbox_outbox_lane` AS n FORCE INDEX (`lane`)
+                        STRAIGHT_JOIN `pillarbox_outbox_shelf` AS h FORCE INDEX (PRIMARY) ON h.`id` = n.`id`
+                        WHERE n.`message_key` = c.`message_key` AND n.`place` = 'waiting'
+                            AND h.`state` = 'pending' AND h.`settled_by` IS NOT NULL
+                        ORDER BY n.`id` LIMIT 1
                     ) > c.`id`, TRUE)
                     AND (NOT v_dead_hold OR COALESCE((
-                        SELECT d.`id` FROM `pillarbox_outbox_shelf` AS d FORCE INDEX (`message_key`)
-                        WHERE d.`message_key` = c.`message_key` AND d.`state` = 'dead' ORDER BY d.`id` LIMIT 1
-                    ) > c.`id`, TRUE))))
+                        SELECT n.`id` FROM `pillarbox_outbox_lane` AS n FORCE INDEX (`lane`)
+                        STRAIGHT_JOIN `pillarbox_outbox_shelf` AS d FORCE INDEX (PRIMARY) ON d.`id` = n.`id`
+                        WHERE n.`message_key` = c.`message_key` AND n.`place` = 'dead' AND d.`state` = 'dead'
+                        ORDER BY n.`id` LIMIT 1
+                    ) > c.`id`, TRUE)))))
             ORDER BY c.`id` LIMIT v_open FOR UPDATE SKIP LOCKED
         ) AS w;
         SET v_ids = JSON_MERGE_PRESERVE(COALESCE(v_ids, '[]'), COALESCE(v_run, '[]'));
@@ -559,7 +621,7 @@ BEGIN
             CALL `pillarbox_outbox_claim_runs`(v_now, v_floor, v_last, p_order, v_ids);
         END IF;
         SET v_taken = COALESCE(JSON_LENGTH(v_ids), 0);
-        SET v_rounds = IF(v_found < v_open OR v_in_sequence, 8, v_rounds + 1);
+        SET v_rounds = IF(v_found < v_open OR v_in_sequence OR v_loose > 0, 8, v_rounds + 1);
         SET v_open = v_room - v_taken;
     END WHILE;
     IF v_room > 0 AND v_taken > 0 THEN
@@ -582,12 +644,32 @@ BEGIN
         STRAIGHT_JOIN `pillarbox_outbox` AS l FORCE INDEX (PRIMARY) ON l.`id` = j.`id`
         ORDER BY l.`id`;
     END IF;
+    IF v_loose > 0 THEN
+        -- All that came by plain INSERTs, and not only what could have been taken: each has its place from here on.
+        SELECT JSON_ARRAYAGG(w.`id`) INTO v_run
+        FROM (
+            SELECT c.`id` FROM `pillarbox_outbox` AS c FORCE INDEX (PRIMARY)
+            WHERE c.`id` > v_floor AND c.`message_key` IS NOT NULL
+                AND (SELECT p.`id` FROM `pillarbox_outbox_lane` AS p WHERE p.`id` = c.`id`) IS NULL
+            ORDER BY c.`id` LIMIT 10000 FOR UPDATE SKIP LOCKED
+        ) AS w;
+        INSERT INTO `pillarbox_outbox_lane` (`id`, `message_key`, `place`)
+        SELECT c.`id`, c.`message_key`, 'live'
+        FROM JSON_TABLE(COALESCE(v_run, '[]'), '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
+        STRAIGHT_JOIN `pillarbox_outbox` AS c FORCE INDEX (PRIMARY) ON c.`id` = j.`id`
+        ON DUPLICATE KEY UPDATE `pillarbox_outbox_lane`.`id` = `pillarbox_outbox_lane`.`id`;
+        SET @pillarbox_outbox_left = p_limit - v_waiting - v_taken;
+        IF p_order & 8 THEN
+            SELECT v_loose AS `registered`;
+        END IF;
+    END IF;
 END$$
 DELIMITER ;
 
 -- Applies verdicts, a JSON array of [id, fence, verdict, delay in microseconds, reason], sorted by id. First all rows that are
 -- still under the named claim are locked and answered; then each moves once. A row whose message is on the shelf already
--- (stored twice under an old snapshot) just goes.
+-- (stored twice under an old snapshot) just goes. What moved leaves its old place in the lane before the rows go, with which
+-- all goes that is still there.
 DROP PROCEDURE IF EXISTS `pillarbox_outbox_settle_rows`;
 DELIMITER $$
 CREATE PROCEDURE `pillarbox_outbox_settle_rows`(p_owner BINARY(16), p_verdicts LONGTEXT CHARACTER SET utf8mb4)
@@ -628,11 +710,24 @@ BEGIN
     WHERE l.`owner_token` = p_owner AND l.`fence` = j.`fence`
         AND (j.`verdict` IN ('receipt', 'keep', 'fail') OR j.`delay` > 0)
     ON DUPLICATE KEY UPDATE `pillarbox_outbox_shelf`.`id` = `pillarbox_outbox_shelf`.`id`;
-    DELETE l
+    INSERT INTO `pillarbox_outbox_lane` (`id`, `message_key`, `place`)
+    SELECT l.`id`, l.`message_key`, IF(j.`verdict` = 'fail', 'dead', 'waiting')
     FROM JSON_TABLE(p_verdicts, '$[*]' COLUMNS (
         `id` BIGINT PATH '$[0]', `fence` BIGINT PATH '$[1]', `verdict` VARCHAR(8) CHARACTER SET utf8mb4 PATH '$[2]',
         `delay` BIGINT PATH '$[3]')) AS j
     STRAIGHT_JOIN `pillarbox_outbox` AS l FORCE INDEX (PRIMARY) ON l.`id` = j.`id`
+    STRAIGHT_JOIN `pillarbox_outbox_shelf` AS s FORCE INDEX (PRIMARY)
+        ON s.`id` = IF(l.`message_key` IS NULL, NULL, l.`id`)
+    WHERE l.`owner_token` = p_owner AND l.`fence` = j.`fence`
+        AND (j.`verdict` = 'fail' OR (j.`verdict` IN ('abandon', 'release') AND j.`delay` > 0))
+    ON DUPLICATE KEY UPDATE `place` = VALUES(`place`);
+    DELETE l, n
+    FROM JSON_TABLE(p_verdicts, '$[*]' COLUMNS (
+        `id` BIGINT PATH '$[0]', `fence` BIGINT PATH '$[1]', `verdict` VARCHAR(8) CHARACTER SET utf8mb4 PATH '$[2]',
+        `delay` BIGINT PATH '$[3]')) AS j
+    STRAIGHT_JOIN `pillarbox_outbox` AS l FORCE INDEX (PRIMARY) ON l.`id` = j.`id`
+    LEFT JOIN `pillarbox_outbox_lane` AS n FORCE INDEX (PRIMARY)
+        ON n.`id` = IF(l.`message_key` IS NULL, NULL, l.`id`) AND n.`place` = 'live'
     WHERE l.`owner_token` = p_owner AND l.`fence` = j.`fence`
         AND (j.`verdict` IN ('delete', 'receipt', 'keep', 'fail') OR j.`delay` > 0);
     UPDATE JSON_TABLE(p_verdicts, '$[*]' COLUMNS (
@@ -648,7 +743,8 @@ DELIMITER ;
 
 -- Looks at one window. What needs a hand is found without locks, then locked by id, passing over what others work on, and
 -- judged again: claims must not meet the locks of a walk through the whole window. `p_park` buries what is behind a dead
--- message of its key, also what became due there on the shelf. The fence -1 says that a row came back to its place.
+-- message of its key, also what became due there on the shelf. The fence -1 says that a row came back to its place. Messages with
+-- a key that came by a plain INSERT are put into the lane.
 DROP PROCEDURE IF EXISTS `pillarbox_outbox_reap_rows`;
 DELIMITER $$
 CREATE PROCEDURE `pillarbox_outbox_reap_rows`(p_after BIGINT, p_window INT, p_lost_leases_max INT, p_park BOOLEAN)
@@ -662,6 +758,7 @@ BEGIN
     DECLARE v_reason_parked VARCHAR(255) CHARACTER SET utf8mb4 DEFAULT 'parked: an earlier message of its key is dead';
     DECLARE v_last BIGINT;
     DECLARE v_seen INT;
+    DECLARE v_keyed INT;
     DECLARE v_found LONGTEXT CHARACTER SET utf8mb4;
     DECLARE v_ids LONGTEXT CHARACTER SET utf8mb4;
     DECLARE v_overdue INT DEFAULT 0;
@@ -672,10 +769,30 @@ BEGIN
     DECLARE v_released INT DEFAULT 0;
     DECLARE v_lowest BIGINT;
     SET SESSION group_concat_max_len = GREATEST(@@SESSION.group_concat_max_len, 1048576);
-    SELECT MAX(w.`id`), COUNT(*) INTO v_last, v_seen
+    SELECT MAX(w.`id`), COUNT(*), COALESCE(SUM(w.`is_keyed`), 0) INTO v_last, v_seen, v_keyed
     FROM (
-        SELECT `id` FROM `pillarbox_outbox` WHERE `id` > COALESCE(p_after, 0) ORDER BY `id` LIMIT p_window
+        SELECT `id`, `message_key` IS NOT NULL AS `is_keyed` FROM `pillarbox_outbox`
+        WHERE `id` > COALESCE(p_after, 0) ORDER BY `id` LIMIT p_window
     ) AS w;
+    IF v_keyed > 0 THEN
+        SELECT JSON_ARRAYAGG(l.`id`) INTO v_found
+        FROM `pillarbox_outbox` AS l
+        WHERE l.`id` > COALESCE(p_after, 0) AND l.`id` <= v_last AND l.`message_key` IS NOT NULL
+            AND (SELECT p.`id` FROM `pillarbox_outbox_lane` AS p WHERE p.`id` = l.`id`) IS NULL;
+        IF v_found IS NOT NULL THEN
+            SELECT JSON_ARRAYAGG(w.`id`) INTO v_ids
+            FROM (
+                SELECT l.`id` FROM JSON_TABLE(v_found, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
+                STRAIGHT_JOIN `pillarbox_outbox` AS l FORCE INDEX (PRIMARY) ON l.`id` = j.`id`
+                LIMIT 1000000 FOR UPDATE SKIP LOCKED
+            ) AS w;
+            INSERT INTO `pillarbox_outbox_lane` (`id`, `message_key`, `place`)
+            SELECT l.`id`, l.`message_key`, 'live'
+            FROM JSON_TABLE(COALESCE(v_ids, '[]'), '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
+            STRAIGHT_JOIN `pillarbox_outbox` AS l FORCE INDEX (PRIMARY) ON l.`id` = j.`id`
+            ON DUPLICATE KEY UPDATE `pillarbox_outbox_lane`.`id` = `pillarbox_outbox_lane`.`id`;
+        END IF;
+    END IF;
     -- First: what is buried below parks nothing before the next look.
     IF p_park AND p_after IS NULL THEN
         SELECT JSON_ARRAYAGG(w.`id`), COUNT(*) INTO v_ids, v_parked_waiting
@@ -683,8 +800,10 @@ BEGIN
             SELECT s.`id` FROM `pillarbox_outbox_shelf` AS s
             WHERE s.`state` = 'pending' AND s.`wake_at` <= v_now AND s.`due_at` <= v_now
                 AND (s.`expires_at` IS NULL OR s.`expires_at` > v_now) AND s.`message_key` IS NOT NULL AND (
-                    SELECT d.`id` FROM `pillarbox_outbox_shelf` AS d FORCE INDEX (`message_key`)
-                    WHERE d.`message_key` = s.`message_key` AND d.`state` = 'dead' ORDER BY d.`id` LIMIT 1
+                    SELECT n.`id` FROM `pillarbox_outbox_lane` AS n FORCE INDEX (`lane`)
+                    STRAIGHT_JOIN `pillarbox_outbox_shelf` AS d FORCE INDEX (PRIMARY) ON d.`id` = n.`id`
+                    WHERE n.`message_key` = s.`message_key` AND n.`place` = 'dead' AND d.`state` = 'dead'
+                    ORDER BY n.`id` LIMIT 1
                 ) < s.`id`
             ORDER BY s.`wake_at`, s.`settled_at`, s.`id` LIMIT p_window FOR UPDATE SKIP LOCKED
         ) AS w;
@@ -693,6 +812,11 @@ BEGIN
             STRAIGHT_JOIN `pillarbox_outbox_shelf` AS s FORCE INDEX (PRIMARY) ON s.`id` = j.`id`
             SET s.`state` = 'dead', s.`wake_at` = NULL, s.`settled_at` = v_now, s.`settled_by` = NULL,
                 s.`last_error` = v_reason_parked;
+            INSERT INTO `pillarbox_outbox_lane` (`id`, `message_key`, `place`)
+            SELECT s.`id`, s.`message_key`, 'dead'
+            FROM JSON_TABLE(v_ids, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
+            STRAIGHT_JOIN `pillarbox_outbox_shelf` AS s FORCE INDEX (PRIMARY) ON s.`id` = j.`id`
+            ON DUPLICATE KEY UPDATE `place` = VALUES(`place`);
         END IF;
     END IF;
     SELECT JSON_ARRAYAGG(l.`id`) INTO v_found
@@ -700,8 +824,10 @@ BEGIN
     WHERE l.`id` > COALESCE(p_after, 0) AND l.`id` <= v_last AND (l.`owner_token` IS NULL OR l.`locked_until` <= v_now)
         AND (l.`owner_token` IS NOT NULL OR l.`expires_at` <= v_now OR l.`due_at` > v_now
             OR (p_park AND l.`message_key` IS NOT NULL AND (
-                SELECT d.`id` FROM `pillarbox_outbox_shelf` AS d FORCE INDEX (`message_key`)
-                WHERE d.`message_key` = l.`message_key` AND d.`state` = 'dead' ORDER BY d.`id` LIMIT 1
+                SELECT n.`id` FROM `pillarbox_outbox_lane` AS n FORCE INDEX (`lane`)
+                STRAIGHT_JOIN `pillarbox_outbox_shelf` AS d FORCE INDEX (PRIMARY) ON d.`id` = n.`id`
+                WHERE n.`message_key` = l.`message_key` AND n.`place` = 'dead' AND d.`state` = 'dead'
+                ORDER BY n.`id` LIMIT 1
             ) < l.`id`));
     IF v_found IS NOT NULL THEN
         SELECT JSON_ARRAYAGG(JSON_ARRAY(w.`id`, w.`fate`)), COALESCE(SUM(w.`fate` = 'expired'), 0),
@@ -714,8 +840,10 @@ BEGIN
                     WHEN l.`expires_at` <= v_now THEN 'expired'
                     WHEN l.`owner_token` IS NOT NULL AND l.`lost_lease_count` >= p_lost_leases_max THEN 'lost'
                     WHEN (p_park AND l.`message_key` IS NOT NULL AND (
-                        SELECT d.`id` FROM `pillarbox_outbox_shelf` AS d FORCE INDEX (`message_key`)
-                        WHERE d.`message_key` = l.`message_key` AND d.`state` = 'dead' ORDER BY d.`id` LIMIT 1
+                        SELECT n.`id` FROM `pillarbox_outbox_lane` AS n FORCE INDEX (`lane`)
+                        STRAIGHT_JOIN `pillarbox_outbox_shelf` AS d FORCE INDEX (PRIMARY) ON d.`id` = n.`id`
+                        WHERE n.`message_key` = l.`message_key` AND n.`place` = 'dead' AND d.`state` = 'dead'
+                        ORDER BY n.`id` LIMIT 1
                     ) < l.`id`) THEN 'parked'
                     WHEN l.`owner_token` IS NOT NULL THEN 'released'
                     WHEN l.`due_at` > v_now THEN 'waiting'
@@ -758,10 +886,21 @@ BEGIN
         STRAIGHT_JOIN `pillarbox_outbox` AS l FORCE INDEX (PRIMARY) ON l.`id` = j.`id`
         WHERE j.`fate` IN ('expired', 'lost', 'parked')
         ON DUPLICATE KEY UPDATE `pillarbox_outbox_shelf`.`id` = `pillarbox_outbox_shelf`.`id`;
-        DELETE l
+        INSERT INTO `pillarbox_outbox_lane` (`id`, `message_key`, `place`)
+        SELECT l.`id`, l.`message_key`, IF(j.`fate` = 'waiting', 'waiting', 'dead')
         FROM JSON_TABLE(v_ids, '$[*]' COLUMNS (
             `id` BIGINT PATH '$[0]', `fate` VARCHAR(8) CHARACTER SET utf8mb4 PATH '$[1]')) AS j
         STRAIGHT_JOIN `pillarbox_outbox` AS l FORCE INDEX (PRIMARY) ON l.`id` = j.`id`
+        STRAIGHT_JOIN `pillarbox_outbox_shelf` AS s FORCE INDEX (PRIMARY)
+            ON s.`id` = IF(l.`message_key` IS NULL, NULL, l.`id`)
+        WHERE j.`fate` NOT IN ('released', 'free')
+        ON DUPLICATE KEY UPDATE `place` = VALUES(`place`);
+        DELETE l, n
+        FROM JSON_TABLE(v_ids, '$[*]' COLUMNS (
+            `id` BIGINT PATH '$[0]', `fate` VARCHAR(8) CHARACTER SET utf8mb4 PATH '$[1]')) AS j
+        STRAIGHT_JOIN `pillarbox_outbox` AS l FORCE INDEX (PRIMARY) ON l.`id` = j.`id`
+        LEFT JOIN `pillarbox_outbox_lane` AS n FORCE INDEX (PRIMARY)
+            ON n.`id` = IF(l.`message_key` IS NULL, NULL, l.`id`) AND n.`place` = 'live'
         WHERE j.`fate` NOT IN ('released', 'free');
         UPDATE JSON_TABLE(v_ids, '$[*]' COLUMNS (
             `id` BIGINT PATH '$[0]', `fate` VARCHAR(8) CHARACTER SET utf8mb4 PATH '$[1]')) AS j
@@ -783,6 +922,12 @@ BEGIN
             STRAIGHT_JOIN `pillarbox_outbox_shelf` AS s FORCE INDEX (PRIMARY) ON s.`id` = j.`id`
             SET s.`state` = 'dead', s.`wake_at` = NULL, s.`settled_at` = v_now, s.`settled_by` = NULL,
                 s.`last_error` = v_reason_expired;
+            INSERT INTO `pillarbox_outbox_lane` (`id`, `message_key`, `place`)
+            SELECT s.`id`, s.`message_key`, 'dead'
+            FROM JSON_TABLE(v_ids, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
+            STRAIGHT_JOIN `pillarbox_outbox_shelf` AS s FORCE INDEX (PRIMARY) ON s.`id` = j.`id`
+            WHERE s.`message_key` IS NOT NULL
+            ON DUPLICATE KEY UPDATE `place` = VALUES(`place`);
         END IF;
     END IF;
     SELECT v_released AS `released`, v_lost AS `lost`, v_expired + v_overdue AS `expired`,
@@ -928,7 +1073,8 @@ BEGIN
 END$$
 DELIMITER ;
 
--- For other languages: leases up to `p_limit` messages to the owner. Keep `fence` of each row: settling needs it.
+-- For other languages: leases up to `p_limit` messages to the owner. Keep `fence` of each row: settling needs it. Messages that came
+-- by a plain INSERT with a key get their place by the first of two claims, and are taken by the second.
 DROP PROCEDURE IF EXISTS `pillarbox_outbox_claim`;
 DELIMITER $$
 CREATE PROCEDURE `pillarbox_outbox_claim`(p_owner BINARY(16), p_lease_seconds INT, p_limit INT)
@@ -941,10 +1087,19 @@ BEGIN
             ROLLBACK;
             RESIGNAL;
         END;
+        SET @pillarbox_outbox_left = 0;
         START TRANSACTION;
         CALL `pillarbox_outbox_claim_rows`(
             p_owner, 1 + FLOOR(RAND() * 9007199254740991), p_lease_seconds * 1000000, p_limit, 0, 5, 1, NULL, NULL);
         COMMIT;
+        IF @pillarbox_outbox_left > 0 THEN
+            SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+            START TRANSACTION;
+            CALL `pillarbox_outbox_claim_rows`(
+                p_owner, 1 + FLOOR(RAND() * 9007199254740991), p_lease_seconds * 1000000, @pillarbox_outbox_left, 0, 5, 1,
+                NULL, NULL);
+            COMMIT;
+        END IF;
     END;
 END$$
 DELIMITER ;

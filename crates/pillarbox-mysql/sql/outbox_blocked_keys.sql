@@ -3,11 +3,13 @@
 -- table: MariaDB forgets its columns there when the statement runs a second time.
 SELECT h.`message_key`, h.`id`, h.`state`, h.`last_error`, IF(h.`state` = 'pending', h.`due_at`, NULL) AS `due_at`,
     (
-        SELECT COUNT(*) FROM `pillarbox_outbox` AS l FORCE INDEX (`message_key`)
-        WHERE l.`message_key` = h.`message_key` AND l.`id` > h.`id`
+        SELECT COUNT(*) FROM `pillarbox_outbox_lane` AS n FORCE INDEX (`lane`)
+        STRAIGHT_JOIN `pillarbox_outbox` AS l FORCE INDEX (PRIMARY) ON l.`id` = n.`id`
+        WHERE n.`message_key` = h.`message_key` AND n.`place` = 'live' AND n.`id` > h.`id`
     ) + (
-        SELECT COUNT(*) FROM `pillarbox_outbox_shelf` AS w FORCE INDEX (`message_key`)
-        WHERE w.`message_key` = h.`message_key` AND w.`state` = 'pending' AND w.`id` > h.`id`
+        SELECT COUNT(*) FROM `pillarbox_outbox_lane` AS n FORCE INDEX (`lane`)
+        STRAIGHT_JOIN `pillarbox_outbox_shelf` AS w FORCE INDEX (PRIMARY) ON w.`id` = n.`id`
+        WHERE n.`message_key` = h.`message_key` AND n.`place` = 'waiting' AND n.`id` > h.`id` AND w.`state` = 'pending'
     ) AS `waiting_count`
 FROM (
     SELECT MIN(s.`id`) AS `id`

@@ -9,6 +9,6 @@ SELECT `id`, `message_id`, `topic`, `payload`, `created_at`, `due_at`, `expires_
     `priority`, `message_type`, `aggregate_type`, `aggregate_id`, `tenant_id`, `message_key`, `key_hash`, `correlation_id`,
     `causation_id`, `content_type`, `headers`, `occurred_at`, `last_error`, 'done', UTC_TIMESTAMP(6), `owner_token`,
     FALSE
-FROM `pillarbox_outbox` FORCE INDEX (PRIMARY)
-WHERE `id` IN (0 /*ids*/) AND `owner_token` = x'00000000000000000000000000000000' /*owner*/ AND (0 /*fences*/)
+FROM `pillarbox_outbox` AS l FORCE INDEX (PRIMARY)
+WHERE l.`id` IN (0 /*ids*/) AND l.`owner_token` = x'00000000000000000000000000000000' /*owner*/ AND (0 /*fences*/)
 ON DUPLICATE KEY UPDATE `pillarbox_outbox_shelf`.`id` = `pillarbox_outbox_shelf`.`id`

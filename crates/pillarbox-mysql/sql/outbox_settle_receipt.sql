@@ -8,6 +8,6 @@ INSERT INTO `pillarbox_outbox_shelf`
 SELECT `id`, `message_id`, `topic`, '', `created_at`, `due_at`, `expires_at`, `attempts`, `lost_lease_count`,
     `priority`, `message_type`, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 'done',
     UTC_TIMESTAMP(6), `owner_token`, TRUE
-FROM `pillarbox_outbox` FORCE INDEX (PRIMARY)
-WHERE `id` IN (0 /*ids*/) AND `owner_token` = x'00000000000000000000000000000000' /*owner*/ AND (0 /*fences*/)
+FROM `pillarbox_outbox` AS l FORCE INDEX (PRIMARY)
+WHERE l.`id` IN (0 /*ids*/) AND l.`owner_token` = x'00000000000000000000000000000000' /*owner*/ AND (0 /*fences*/)
 ON DUPLICATE KEY UPDATE `pillarbox_outbox_shelf`.`id` = `pillarbox_outbox_shelf`.`id`

@@ -100,7 +100,9 @@ impl OutboxAdmin for MysqlStore {
     async fn replay(&self, replay: &Replay) -> Result<Replayed, StoreError> {
         let ids = self.find(replay).await?;
         let sql = &self.inner.sql;
-        let steps = [&sql.lock_dead, &sql.replay, &sql.delete].map(|step| of_end(step, replay.ended));
+        let [lock, replayed, delete] =
+            [&sql.lock_dead, &sql.replay, &sql.delete].map(|step| of_end(step, replay.ended));
+        let steps = [lock, replayed, sql.replay_lane.clone(), delete];
         let count = self.change(&ids, &steps).await?;
         self.inner.floor.given_back(ids.first().copied().map(WorkId::from_i64));
         Ok(Replayed { count, last: ids.last().copied().map(WorkId::from_i64) })

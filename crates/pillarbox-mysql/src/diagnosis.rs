@@ -53,13 +53,13 @@ fn durability(facts: &Facts) -> Finding {
     Finding::fine("durability", "every commit reaches the disk")
 }
 
-/// A right may come from the server, the database or each of the two tables.
+/// A right may come from the server, the database or each of the tables.
 fn privileges(facts: &Facts, table: &str) -> Finding {
     if facts.get("role").is_some_and(|role| role != "NONE") {
         return Finding::unknown("privileges", "a role is active, and what it grants is not looked at");
     }
     let (wide, narrow) = (facts.all("grant"), facts.all("table_grant"));
-    let tables = [table.to_owned(), format!("{table}_shelf")];
+    let tables = [table.to_owned(), format!("{table}_shelf"), format!("{table}_lane")];
     let mut missing = Vec::new();
     for right in NEEDED.iter().filter(|right| !wide.iter().any(|has| has == *right)) {
         if *right == "EXECUTE" {
@@ -102,8 +102,9 @@ mod tests {
         let wide = ["SELECT", "INSERT", "DELETE", "EXECUTE"].map(|right| ("grant", right));
         let narrow = [("table_grant", "UPDATE ON s_t")];
         let finding = privileges(&facts(&[&wide[..], &narrow].concat()), "s_t");
-        assert_eq!(finding.what, "the user lacks UPDATE ON s_t_shelf");
-        let both = [&wide[..], &narrow, &[("table_grant", "UPDATE ON s_t_shelf")]].concat();
+        assert_eq!(finding.what, "the user lacks UPDATE ON s_t_shelf, UPDATE ON s_t_lane");
+        let others = [("table_grant", "UPDATE ON s_t_shelf"), ("table_grant", "UPDATE ON s_t_lane")];
+        let both = [&wide[..], &narrow, &others].concat();
         assert_eq!(privileges(&facts(&both), "s_t").health, Health::Fine);
         assert_eq!(privileges(&facts(&[("role", "clerk")]), "s_t").health, Health::Unknown);
     }

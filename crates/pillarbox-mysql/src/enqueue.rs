@@ -64,7 +64,11 @@ pub(crate) async fn insert(
 ) -> Result<Vec<(MessageId, Placement)>, sqlx::Error> {
     let (birth, messages, server) = (Birth::of(&enqueue), enqueue.messages(), &inner.server);
     let lean = server.is_mariadb && enqueue.is_new() && !messages.iter().any(is_conditional);
-    let count_max = if lean { LEAN_ROWS_MAX } else { LIST_MAX };
+    let count_max = match lean {
+        true if messages.iter().any(has_key) => KEYED_ROWS_MAX,
+        true => LEAN_ROWS_MAX,
+        false => LIST_MAX,
+    };
     // In a list for a routine each byte takes two.
     let bytes_max = if server.is_mariadb { server.packet_bytes_max / 2 } else { server.packet_bytes_max / 5 };
     let mut stored = Vec::with_capacity(messages.len());
@@ -81,6 +85,9 @@ pub(crate) async fn insert(
 
 /// Rows of a prepared insert: a statement takes 65,535 values, and a row has up to 18.
 const LEAN_ROWS_MAX: usize = 3_600;
+
+/// The same where some have keys: each is named once more.
+const KEYED_ROWS_MAX: usize = 3_400;
 
 /// How the rows of one call are born. Each call has a fence of its own, by which its rows are told from older ones.
 pub(crate) struct Birth {
@@ -183,7 +190,13 @@ async fn insert_new(
     let sql = with_literal(&inner.sql.enqueue_new, " /*columns*/", &columns);
     let guard = guard_of(chunk.len());
     let rows = format!("({guard}, ?, ?{values}){}", format!(", (?, ?, ?{values})").repeat(chunk.len() - 1));
-    let statement = with_literal(&sql, "(?, ?, ? /*values*/)", &rows);
+    let mut statement = with_literal(&sql, "(?, ?, ? /*values*/)", &rows);
+    let keyed = chunk.iter().any(has_key);
+    if keyed {
+        let lists = named_by(chunk.len());
+        let lane = with_literal(&inner.sql.enqueue_new_lane, "0 /*messages*/", &lists);
+        statement = format!("BEGIN NOT ATOMIC\n{statement};\n{lane};\nEND");
+    }
     inner.spares.prepare(&inner.pool.connect_options(), connection, &statement).await?;
     let mut query = sqlx::query(AssertSqlSafe(statement));
     for message in chunk {
@@ -193,10 +206,21 @@ async fn insert_new(
         }
         query = used.iter().fold(query, |query, (_, value)| value(message).bind(query));
     }
+    if keyed {
+        query = chunk.iter().map(|message| message.id().as_uuid()).fold(query, Query::bind);
+    }
     let rows = query.fetch_all(connection).await?;
     let place =
         |(row, message): (&MySqlRow, &Message)| Ok((message.id(), birth.placement(row.try_get_unchecked(0)?, leased)));
     rows.iter().zip(chunk).map(place).collect()
+}
+
+/// So many message ids to be bound, in lists that are not too long.
+fn named_by(count: usize) -> String {
+    let full = std::iter::repeat_n(LIST_MAX, count / LIST_MAX);
+    let lists = full.chain([count % LIST_MAX]).filter(|length| *length > 0);
+    let lists = lists.map(|length| format!("l.`message_id` IN (?{})", ", ?".repeat(length - 1)));
+    lists.collect::<Vec<_>>().join(" OR ")
 }
 
 /// Where a value of an optional column is bound; instants are counted in microseconds.
@@ -215,7 +239,11 @@ async fn insert_any(
     birth: &Birth,
 ) -> Result<Vec<(MessageId, Placement)>, sqlx::Error> {
     let (rows, used) = (row_count(chunk.len()), columns_of(chunk));
-    let steps = Steps { timed: chunk.iter().any(is_conditional), leased: birth.owner.is_some() };
+    let steps = Steps {
+        keyed: chunk.iter().any(has_key),
+        timed: chunk.iter().any(is_conditional),
+        leased: birth.owner.is_some(),
+    };
     let statement = compound(inner, rows, &used, steps);
     inner.spares.prepare(&inner.pool.connect_options(), connection, &statement).await?;
     let query = bind_rows(sqlx::query(AssertSqlSafe(statement)), chunk, birth, &used, steps);
@@ -223,6 +251,11 @@ async fn insert_any(
     let found = Found::read(&answer, birth)?;
     if !found.known.is_empty() {
         let undo = with_ids(&inner.sql.enqueue_undo, found.known.iter().copied());
+        sqlx::raw_sql(AssertSqlSafe(undo)).execute(&mut *connection).await?;
+    }
+    let strays: Vec<i64> = found.strays.iter().filter(|(_, id)| has_key_in(chunk, *id)).map(|(row, _)| *row).collect();
+    if !strays.is_empty() {
+        let undo = with_ids(&inner.sql.enqueue_stray, strays);
         sqlx::raw_sql(AssertSqlSafe(undo)).execute(connection).await?;
     }
     Ok(found.stored)
@@ -231,6 +264,8 @@ async fn insert_any(
 /// What a batch needs besides its insert.
 #[derive(Clone, Copy)]
 struct Steps {
+    /// Some messages have a key.
+    keyed: bool,
     /// Some messages have a due time, or expire.
     timed: bool,
     leased: bool,
@@ -273,9 +308,12 @@ fn compound(inner: &Inner, rows: usize, used: &[Column], steps: Steps) -> String
     format!("BEGIN NOT ATOMIC\n{};\nEND", steps.join(";\n"))
 }
 
-/// What comes after the insert: leases that depend on the clock, the way to the shelf, and the look at it.
+/// What comes after the insert: places by key, leases that depend on the clock, the way to the shelf, and the look at it.
 fn later_steps(sql: &Statements, steps: Steps) -> Vec<&str> {
     let mut later = Vec::new();
+    if steps.keyed {
+        later.push(sql.enqueue_lane.as_str());
+    }
     if steps.timed && steps.leased {
         later.push(sql.enqueue_lease.as_str());
     }
@@ -308,6 +346,9 @@ fn bind_rows<'q>(mut query: Bound<'q>, chunk: &[Message], birth: &Birth, used: &
 fn bind_lists<'q>(mut query: Bound<'q>, chunk: &[Message], birth: &Birth, steps: Steps) -> Bound<'q> {
     let ids = |query: Bound<'q>| filled_up(chunk).map(|(message, _)| message.id().as_uuid()).fold(query, Query::bind);
     let fence = birth.fence.as_i64();
+    if steps.keyed {
+        query = ids(query).bind(fence);
+    }
     if steps.timed && steps.leased {
         query = ids(query.bind(birth.owner).bind(birth.lease)).bind(fence);
     }
@@ -332,6 +373,8 @@ struct Found {
     stored: Vec<(MessageId, Placement)>,
     /// New rows of messages that have been stored before.
     known: Vec<i64>,
+    /// Rows that were on their way to where another row of their message is. Only their places by key are left.
+    strays: Vec<(i64, Uuid)>,
 }
 
 impl Found {
@@ -351,8 +394,7 @@ impl Found {
             }
             let on_shelf = shelf.get(&message_id).copied();
             match (delayed, on_shelf) {
-                // Moved to where another row was; there is nothing to take back.
-                (true, row) if row != Some(id) => {}
+                (true, row) if row != Some(id) => found.strays.push((id, message_id)),
                 (false, Some(_)) => found.known.push(id),
                 _ => {
                     let leased = birth.owner.is_some() && !delayed && !expired;
@@ -401,6 +443,14 @@ pub(crate) async fn guard_first(
     }
     sqlx::raw_sql(AssertSqlSafe(inner.sql.enqueue_guard.as_str())).execute(connection).await?;
     Ok(with_literal(statement, "? /*guard*/", "?"))
+}
+
+fn has_key(message: &Message) -> bool {
+    message.get_key().is_some()
+}
+
+fn has_key_in(chunk: &[Message], id: Uuid) -> bool {
+    chunk.iter().any(|message| message.id().as_uuid() == id && has_key(message))
 }
 
 /// Whether only the database can say if the message is ready.

@@ -385,27 +385,40 @@ impl MysqlStore {
         joined.into_iter().map(|part| format!("[{part}]")).collect()
     }
 
-    /// What a claim brought, and what it passed by: that is looked for in a second call. Where that one fails, the next claim will
-    /// tell; what the first one brought is held.
+    /// What a claim brought, and what it passed by or put into the lane: that is looked for in another call. Where that one
+    /// fails, the next claim will tell; what the first one brought is held.
     async fn whole_claim(
         &self,
         rows: &[MySqlRow],
         claim: &Claim,
         mut look: Look<'_>,
     ) -> Result<Vec<Claimed>, StoreError> {
-        let (mut taken, highest) = self.claimed_in(rows)?;
-        if let Some(rest) = claim.rest(taken.len())
-            && let Some(start) = look.again(highest)
-        {
+        let (mut taken, mut highest) = self.claimed_in(rows)?;
+        let mut has_registered = self.registered(rows);
+        for _ in 0..LOOKS_MAX {
+            let Some(rest) = claim.rest(taken.len()) else { break };
+            let start = if has_registered { Some(look.above()) } else { look.again(highest) };
+            let Some(start) = start else { break };
             let more = self.transact(vec![self.next(&rest, start).statement]).await;
-            let Ok((more, highest)) = more.and_then(|rows| self.claimed_in(&rows)) else { return Ok(taken) };
-            look.brought(&rest, &more, highest);
+            let Ok(rows) = more else { return Ok(taken) };
+            let Ok((more, more_highest)) = self.claimed_in(&rows) else { return Ok(taken) };
+            // Above what the first look brought there may be what this one had no room for.
+            highest = if has_registered { more_highest.or(highest) } else { more_highest };
+            has_registered = self.registered(&rows);
             taken.extend(more);
-            taken.sort_by_key(|message| message.held.work_id);
-            return Ok(taken);
         }
+        taken.sort_by_key(|message| message.held.work_id);
         look.brought(claim, &taken, highest);
         Ok(taken)
+    }
+
+    /// Whether a claim found messages with keys that somebody inserted by hand. They can be claimed now.
+    fn registered(&self, rows: &[MySqlRow]) -> bool {
+        let has_registered = rows.iter().any(|row| answers(row, "registered"));
+        if has_registered {
+            self.inner.has_keys.store(true, Ordering::Relaxed);
+        }
+        has_registered
     }
 
     /// The messages of a claim, sorted, and the highest row of those that had not waited.
@@ -427,12 +440,14 @@ impl MysqlStore {
         Ok((taken, highest))
     }
 
-    /// The order as the routine takes it. The last bit spares it the look whether there are keys at all: many settled
-    /// messages with keys, kept in the index by somebody's old snapshot, would make that look long.
+    /// The order as the routine takes it. The third bit spares it the look whether there are keys at all: many settled
+    /// messages with keys, kept in the lane by somebody's old snapshot, would make that look long. The last asks for an answer
+    /// when some were put into the lane.
     fn order_bits(&self, claim: &Claim) -> i64 {
         let order = claim.order();
         let has_keys = self.inner.has_keys.load(Ordering::Relaxed);
-        i64::from(order.after_dead.holds_back()) | i64::from(order.in_sequence) << 1 | i64::from(has_keys) << 2
+        let bits = [order.after_dead.holds_back(), order.in_sequence, has_keys, true];
+        bits.into_iter().rev().fold(0, |bits, bit| bits << 1 | i64::from(bit))
     }
 
     fn lost_leases_max(&self) -> i64 {
@@ -444,6 +459,9 @@ impl MysqlStore {
         self.inner.server.packet_bytes_max / 2
     }
 }
+
+/// Further looks of one claim.
+const LOOKS_MAX: u32 = 4;
 
 async fn send_parts(
     connection: &mut MySqlConnection,

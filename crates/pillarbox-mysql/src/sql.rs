@@ -43,11 +43,14 @@ statements!(
     enqueue_delayed,
     enqueue_guard,
     enqueue_known,
+    enqueue_lane,
     enqueue_lease,
     enqueue_many,
     enqueue_moved,
     enqueue_one,
     enqueue_new,
+    enqueue_new_lane,
+    enqueue_stray,
     enqueue_undo,
     exchange,
     find_dead,
@@ -62,6 +65,7 @@ statements!(
     reap,
     renew,
     replay,
+    replay_lane,
     settle,
     settle_delete,
     settle_done,
@@ -132,6 +136,7 @@ statements_beside!(
     leave_shelf,
     bury_live,
     bury,
+    bury_lane,
     release,
     set,
     queue,
@@ -198,14 +203,14 @@ pub(crate) fn with_owner(sql: &str, owner: OwnerToken) -> String {
     with_literal(sql, OWNER, &format!("x'{}'", owner.as_uuid().simple()))
 }
 
-/// The guard: exactly these rows under exactly these claims of the owner.
+/// The guard: exactly these rows `l` under exactly these claims of the owner.
 pub(crate) fn guarded(sql: &str, owner: OwnerToken, held: &[Held]) -> String {
     let sql = with_owner(&with_ids(sql, held.iter().map(|held| held.work_id.as_i64())), owner);
     let fence = held.first().map_or(0, |held| held.fence.as_i64());
     let guard = if held.iter().all(|held| held.fence.as_i64() == fence) {
-        format!("`fence` = {fence}")
+        format!("l.`fence` = {fence}")
     } else {
-        let mut pairs = String::from("(`id`, `fence`) IN (");
+        let mut pairs = String::from("(l.`id`, l.`fence`) IN (");
         for (index, held) in held.iter().enumerate() {
             let comma = if index == 0 { "" } else { "," };
             let _ = write!(pairs, "{comma}({},{})", held.work_id, held.fence);
@@ -284,8 +289,8 @@ mod tests {
         let sql =
             "`id` IN (0 /*ids*/) AND `owner_token` = x'00000000000000000000000000000000' /*owner*/ AND (0 /*fences*/)";
         let one = guarded(sql, owner, &[held(1, 7), held(2, 7)]);
-        assert!(one.starts_with("`id` IN (1,2) AND") && one.ends_with("AND (`fence` = 7)"), "{one}");
+        assert!(one.starts_with("`id` IN (1,2) AND") && one.ends_with("AND (l.`fence` = 7)"), "{one}");
         let two = guarded(sql, owner, &[held(1, 7), held(2, 8)]);
-        assert!(two.ends_with("AND ((`id`, `fence`) IN ((1,7),(2,8)))"), "{two}");
+        assert!(two.ends_with("AND ((l.`id`, l.`fence`) IN ((1,7),(2,8)))"), "{two}");
     }
 }

@@ -169,7 +169,8 @@ impl MysqlInbox {
                 self.on_messages(tx, &[&self.sql.bury_live, &self.sql.leave_live], &[message_id]).await?;
                 let bury = with_messages(&self.sql.bury, [message_id.as_uuid()]);
                 let bury = sqlx::query(AssertSqlSafe(bury)).persistent(false).bind(reason);
-                bury.execute(tx).await.map_err(store_error)?;
+                bury.execute(&mut *tx).await.map_err(store_error)?;
+                self.on_messages(tx, &[&self.sql.bury_lane], &[message_id]).await?;
             }
         }
         Ok((before, is_mismatch))

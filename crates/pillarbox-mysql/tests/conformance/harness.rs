@@ -94,10 +94,32 @@ impl MysqlHarness {
         sqlx::raw_sql(AssertSqlSafe(self.named(sql))).execute(&self.user).await.unwrap();
     }
 
+    /// The lane holds exactly the messages with keys that are live, waiting or dead, and each in its place.
+    pub(crate) async fn assert_lane(&self, queue: &str) {
+        assert_eq!(self.number(&out_of_lane(queue)).await, 0, "{queue}");
+    }
+
     /// The number that a query answers, with `{t}` as above.
     pub(crate) async fn number(&self, sql: &str) -> i64 {
         sqlx::query_scalar(AssertSqlSafe(self.named(sql))).fetch_one(&self.user).await.unwrap()
     }
+}
+
+/// Counts messages with keys that are not where the lane of their queue says, and places without a message.
+fn out_of_lane(queue: &str) -> String {
+    format!(
+        "SELECT COUNT(*) FROM (
+             SELECT id FROM (
+                 SELECT id, message_key, 'live' AS place FROM {queue} WHERE message_key IS NOT NULL
+                 UNION ALL
+                 SELECT id, message_key, IF(state = 'pending', 'waiting', 'dead') FROM {queue}_shelf
+                 WHERE message_key IS NOT NULL AND state <> 'done'
+                 UNION ALL
+                 SELECT id, message_key, CONCAT(place, '') FROM {queue}_lane
+             ) AS places
+             GROUP BY id, message_key, place HAVING COUNT(*) <> 2
+         ) AS wrong"
+    )
 }
 
 impl Harness for MysqlHarness {
@@ -308,26 +330,40 @@ impl Harness for MysqlHarness {
 // Best effort, from a thread of its own, because the test's runtime may be on its way out.
 impl Drop for MysqlHarness {
     fn drop(&mut self) {
-        let tables = self.named("DROP TABLE IF EXISTS {t}, {t}_shelf, {s}_schema_version, {s}_business, {s}_deadlock");
-        let inbox = self.named("DROP TABLE IF EXISTS {s}_inbox, {s}_inbox_shelf, {s}_inbox_ledger");
+        let tables =
+            self.named("DROP TABLE IF EXISTS {t}, {t}_shelf, {t}_lane, {s}_schema_version, {s}_business, {s}_deadlock");
+        let inbox = self.named("DROP TABLE IF EXISTS {s}_inbox, {s}_inbox_shelf, {s}_inbox_lane, {s}_inbox_ledger");
         let drop_routine = |queue: &str| {
             let named = |routine| self.named(&format!("DROP PROCEDURE IF EXISTS {queue}_{routine}"));
             ROUTINES.map(named)
         };
         let routines = [drop_routine("{t}"), drop_routine("{s}_inbox")].concat();
+        let lanes = ["{t}", "{s}_inbox"].map(|queue| self.named(&out_of_lane(queue)));
         let dropping = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(async {
                 use sqlx::Connection as _;
                 let mut connection = sqlx::MySqlConnection::connect(&url()).await.map_err(std::io::Error::other)?;
+                let mut out_of_lane = 0;
+                for sql in lanes {
+                    // Not every test has an inbox.
+                    let count = sqlx::query_scalar::<_, i64>(AssertSqlSafe(sql)).fetch_one(&mut connection).await;
+                    out_of_lane += count.unwrap_or(0);
+                }
                 // A connection of the test may still hold a table; it is left behind then.
                 let patience = "SET SESSION lock_wait_timeout = 2".to_owned();
                 for sql in [patience, tables, inbox].into_iter().chain(routines) {
                     drop(sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut connection).await);
                 }
-                connection.close().await.map_err(std::io::Error::other)
+                connection.close().await.map_err(std::io::Error::other)?;
+                Ok::<_, std::io::Error>(out_of_lane)
             })
         });
-        drop(dropping.join());
+        // Whatever a test did by the library has left the lanes in order.
+        if let Ok(Ok(out_of_lane)) = dropping.join()
+            && !std::thread::panicking()
+        {
+            assert_eq!(out_of_lane, 0, "rows that are not where the lane says");
+        }
     }
 }

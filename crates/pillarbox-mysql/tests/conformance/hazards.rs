@@ -146,7 +146,8 @@ async fn the_claim_sorts_nothing() {
     {
         let statement = &body[body.find(start).unwrap()..];
         let statement = &statement[..statement.find(';').unwrap()];
-        let mut sql = statement.replace("INTO v_taken, v_first, v_last", "").replace("`pillarbox_outbox`", "`{t}`");
+        let mut sql =
+            statement.replace("INTO v_taken, v_first, v_last, v_keys", "").replace("`pillarbox_outbox`", "`{t}`");
         sql = sql.replace("p_owner", "NULL").replace("p_fence", "1");
         for (name, value) in values {
             sql = sql.replace(name, value);

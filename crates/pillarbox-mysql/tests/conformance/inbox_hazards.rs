@@ -91,7 +91,9 @@ async fn a_user_with_few_rights_does_everything_but_deploy() {
     let user = format!("'{}'@'%'", h.named("{s}"));
     h.run(&format!("CREATE USER {user}")).await;
     let beside = ["{t}_instance", "{t}_receptor", "{t}_checkpoint", "{t}_pause"];
-    for table in ["{t}", "{t}_shelf", "{s}_inbox", "{s}_inbox_shelf", "{s}_inbox_ledger"].into_iter().chain(beside) {
+    let outbox = ["{t}", "{t}_shelf", "{t}_lane"];
+    let inbox = ["{s}_inbox", "{s}_inbox_shelf", "{s}_inbox_lane", "{s}_inbox_ledger"];
+    for table in outbox.into_iter().chain(inbox).chain(beside) {
         h.run(&format!("GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO {user}")).await;
     }
     let connect: MySqlConnectOptions = url().parse().unwrap();

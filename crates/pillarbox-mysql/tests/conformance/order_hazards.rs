@@ -2,9 +2,14 @@
 
 use std::time::Duration;
 
+use pillarbox_core::admin::{Ended, Filter, Replay};
+use pillarbox_core::inbox::{Incoming, Mark};
 use pillarbox_core::lease::Claim;
-use pillarbox_core::store::{Enqueue, EnqueueIn as _, Settlement, StoreOptions};
-use pillarbox_core::{Message, OutboxAdmin as _, OutboxStore as _, OwnerToken, Verdict};
+use pillarbox_core::retention::{PurgeLimit, Retention};
+use pillarbox_core::store::{Enqueue, EnqueueIn as _, Reap, Settlement, StoreOptions};
+use pillarbox_core::{
+    AfterDead, InboxStore as _, Message, OutboxAdmin as _, OutboxStore as _, OwnerToken, Receipt, Verdict,
+};
 use pillarbox_testing::Harness as _;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, MySqlConnection, Row as _};
 
@@ -112,18 +117,19 @@ async fn blocked_keys_are_listed_again_and_again() {
     }
 }
 
-/// H8: the claim of messages with keys walks the primary key too, and looks at other rows of a key by its index.
+/// H8: the claim of messages with keys walks the primary key too, and looks at other rows of a key by its lane.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_claim_finds_a_key_by_its_index() {
     let h = start().await;
     let messages: Vec<_> = (0..500).map(|n| Message::new("t", "").key((n % 50).to_string())).collect();
     h.store().enqueue(Enqueue::pending(&messages)).await.unwrap();
-    h.run("ANALYZE TABLE {t}, {t}_shelf").await;
+    h.run("ANALYZE TABLE {t}, {t}_shelf, {t}_lane").await;
     let routines = include_str!("../../migrations/0002_outbox_routines.sql");
     let scan = &routines[routines.find("SELECT c.`id`, c.`message_key`").unwrap()..];
     let scan = &scan[..scan.find("FOR UPDATE").unwrap()];
     let values = [
         ("`pillarbox_outbox_shelf`", "`{t}_shelf`"),
+        ("`pillarbox_outbox_lane`", "`{t}_lane`"),
         ("`pillarbox_outbox`", "`{t}`"),
         ("p_lost_leases_max", "5"),
         ("v_in_sequence", "FALSE"),
@@ -145,5 +151,190 @@ async fn the_claim_finds_a_key_by_its_index() {
     assert!(plan.iter().all(|(_, _, extra)| !extra.contains("filesort") && !extra.contains("temporary")), "{plan:?}");
     let mut keys: Vec<_> = plan.iter().map(|(table, key, _)| (table.as_str(), key.as_str())).collect();
     keys.sort_unstable();
-    assert_eq!(keys, [("c", "PRIMARY"), ("d", "message_key"), ("f", "message_key"), ("h", "message_key")]);
+    let rows = [("c", "PRIMARY"), ("d", "PRIMARY"), ("f", "PRIMARY"), ("h", "PRIMARY")];
+    let lane = [("n", "lane"), ("n", "lane"), ("n", "lane"), ("p", "PRIMARY"), ("p", "PRIMARY")];
+    assert_eq!(keys, [&rows[..], &lane].concat());
+}
+
+/// What was claimed, by name.
+fn names(claimed: &[pillarbox_core::store::Claimed]) -> String {
+    let names: Vec<_> = claimed.iter().map(|one| one.message.as_ref().unwrap().topic()).collect();
+    names.join(" ")
+}
+
+/// Writes messages as another language does that has nothing but INSERT.
+async fn insert_by_hand(h: &MysqlHarness, names: &str) {
+    let rows: Vec<_> = names.split(' ').map(|name| format!("('{name}', '', '{}')", &name[..1])).collect();
+    h.run(&format!("INSERT INTO {{t}} (topic, payload, message_key) VALUES {}", rows.join(", "))).await;
+}
+
+/// OBX-095, H34: messages with keys that come by a plain INSERT are claimed by the next call, in their order, among those that
+/// the library stored, and wait for each other like those.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_by_plain_insert_keep_their_order() {
+    for rescan_interval in [Duration::ZERO, HOUR] {
+        let h = MysqlHarness::start(StoreOptions { rescan_interval, ..StoreOptions::default() }).await;
+        h.store().enqueue(Enqueue::pending(&[Message::new("-1", "")])).await.unwrap();
+        assert_eq!(claimed(&h, 10).await, "-1", "there are no keys yet");
+        insert_by_hand(&h, "a1 a2 b1").await;
+        enqueue(&h, "a3 c1").await;
+        insert_by_hand(&h, "c2").await;
+        let owner = OwnerToken::new();
+        let first = h.store().claim(claim(owner, 4)).await.unwrap();
+        assert_eq!(names(&first), "a1 a2 b1 a3");
+        assert_eq!(claimed(&h, 10).await, "c1 c2");
+        insert_by_hand(&h, "a4 d1").await;
+        assert_eq!(claimed(&h, 10).await, "d1", "a1 is held");
+        let acks: Vec<_> = first.iter().map(|one| Settlement::ack(one.held)).collect();
+        h.store().settle(owner, &acks).await.unwrap();
+        assert_eq!(claimed(&h, 10).await, "a4");
+        h.assert_lane("{t}").await;
+    }
+}
+
+/// OBX-095: the procedure for other languages claims what they wrote by plain INSERTs, too, with one call.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_claim_of_other_languages_takes_keys_by_plain_insert() {
+    let h = start().await;
+    insert_by_hand(&h, "a1 a2 b1").await;
+    let call = AssertSqlSafe(h.named("CALL {t}_claim(x'AA', 60, 2)"));
+    let rows = sqlx::raw_sql(call).fetch_all(h.user()).await.unwrap();
+    let topics: Vec<String> = rows.iter().map(|row| row.try_get_unchecked("topic").unwrap()).collect();
+    assert_eq!(topics, ["a1", "a2"]);
+    assert_eq!(claimed(&h, 10).await, "b1");
+}
+
+/// Housekeeping puts messages by plain INSERTs into the lane, too, and those that are not due yet onto the shelf.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn housekeeping_knows_keys_by_plain_insert() {
+    let h = start().await;
+    insert_by_hand(&h, "a1 a2 b1").await;
+    h.run("UPDATE {t} SET due_at = UTC_TIMESTAMP(6) + INTERVAL 1 HOUR WHERE topic = 'b1'").await;
+    reap(&h, AfterDead::Block).await;
+    h.assert_lane("{t}").await;
+    assert_eq!(h.number("SELECT COUNT(*) FROM {t}_lane WHERE place = 'waiting'").await, 1);
+    assert_eq!(claimed(&h, 10).await, "a1 a2");
+}
+
+async fn reap(h: &MysqlHarness, after_dead: AfterDead) {
+    h.store().reap(Reap { after: None, window: 100, after_dead }).await.unwrap();
+}
+
+/// Settles what the next claim brings, one verdict for each.
+async fn settle_next(h: &MysqlHarness, verdicts: &[Verdict]) {
+    let owner = OwnerToken::new();
+    let claimed = h.store().claim(claim(owner, u32::try_from(verdicts.len()).unwrap())).await.unwrap();
+    assert_eq!(claimed.len(), verdicts.len());
+    let settled: Vec<_> = claimed
+        .iter()
+        .zip(verdicts)
+        .map(|(one, verdict)| Settlement { held: one.held, verdict: verdict.clone() })
+        .collect();
+    h.store().settle(owner, &settled).await.unwrap();
+}
+
+/// The whole way of messages, in all directions.
+async fn walk(h: &MysqlHarness, name: impl Fn(&str) -> Message) {
+    let store = h.store();
+    let (abandon, fail) =
+        (|delay| Verdict::Abandon { delay, reason: "again".into() }, || Verdict::Fail { reason: "poison".into() });
+    let later = || name("l1").delay(HOUR);
+    let batch = |letters: &str| letters.split(' ').map(&name).collect::<Vec<_>>();
+    let look = async || h.assert_lane("{t}").await;
+    for store in [store.clone(), store.as_on_mysql()] {
+        store.enqueue(Enqueue::pending(&batch("a1 b1 c1 d1 e1 f1"))).await.unwrap();
+        store.enqueue(Enqueue::pending(&[name("g1")])).await.unwrap();
+        let timed = [later(), name("h1").expires_in(HOUR), name("i1").delay(HOUR).expires_in(HOUR * 2)];
+        store.enqueue(Enqueue::pending(&timed)).await.unwrap();
+        store.enqueue(Enqueue::pending(&timed)).await.unwrap();
+        look().await;
+        settle_next(h, &[Verdict::Ack, abandon(Duration::ZERO), abandon(HOUR), fail(), Verdict::Ack]).await;
+        look().await;
+        settle_next(h, &[Verdict::Ack, Verdict::Release { delay: HOUR }, Verdict::Ack, fail()]).await;
+        look().await;
+        // What was delayed, and what was given back, wakes; the rest of the claim expires or loses its lease.
+        h.advance(HOUR * 2).await;
+        reap(h, AfterDead::Block).await;
+        look().await;
+        let taken = store.claim(claim(OwnerToken::new(), 10)).await.unwrap();
+        assert!(!taken.is_empty());
+        look().await;
+        h.advance(HOUR * 2).await;
+        reap(h, AfterDead::Park).await;
+        look().await;
+        let first = store.replay(&Replay::dead(Filter::all(), 1)).await.unwrap();
+        assert_eq!(first.count, 1);
+        store.delete(&Filter::all(), 1).await.unwrap();
+        look().await;
+        store.replay(&Replay::dead(Filter::all(), 100)).await.unwrap();
+        look().await;
+        store.replay(&Replay { ended: Ended::Done, ..Replay::dead(Filter::all(), 100) }).await.unwrap();
+        look().await;
+        let owner = OwnerToken::new();
+        loop {
+            let taken = store.claim(claim(owner, 3)).await.unwrap();
+            if taken.is_empty() {
+                break;
+            }
+            let acks: Vec<_> = taken.iter().map(|one| Settlement::ack(one.held)).collect();
+            store.settle(owner, &acks).await.unwrap();
+            look().await;
+        }
+        h.store().purge(PurgeLimit::new(100).unwrap()).await.unwrap();
+    }
+}
+
+/// Wherever messages with keys go, they are in the lane, and gone from it when they are done. H34.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_lane_follows_every_message_with_a_key() {
+    for retention in [Retention::Delete, Retention::Receipt(HOUR), Retention::Message(HOUR)] {
+        let options = StoreOptions { retention, rescan_interval: Duration::ZERO, ..StoreOptions::default() };
+        let h = MysqlHarness::start(options).await;
+        walk(&h, keyed).await;
+        assert_eq!(h.number("SELECT COUNT(*) FROM {t}_lane").await, 0);
+    }
+}
+
+/// The lane of an inbox follows what is marked by hand, and what is delivered again. IBX-026, H34.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_lane_of_an_inbox_follows_its_messages() {
+    let h = start().await;
+    let inbox = h.inbox().await;
+    let places = async |expected: i64| {
+        h.assert_lane("{s}_inbox").await;
+        assert_eq!(h.number("SELECT COUNT(*) FROM {s}_inbox_lane").await, expected);
+    };
+    let incoming = |id: &str, message: Message| Incoming::new(Receipt::new("source", id), message);
+    let batch = [incoming("1", keyed("a1")), incoming("2", keyed("a2").delay(HOUR)), incoming("3", keyed("b1"))];
+    inbox.receive(&batch).await.unwrap();
+    places(3).await;
+    inbox.receive(&batch).await.unwrap();
+    places(3).await;
+    for id in ["1", "2"] {
+        inbox.mark(&Receipt::new("source", id), Mark::Dead("by hand".into())).await.unwrap();
+        places(3).await;
+    }
+    assert_eq!(h.number("SELECT COUNT(*) FROM {s}_inbox_lane WHERE place = 'dead'").await, 2);
+    inbox.receive(&batch[1..2]).await.unwrap();
+    places(3).await;
+    for id in ["1", "2", "3"] {
+        inbox.mark(&Receipt::new("source", id), Mark::Processed).await.unwrap();
+    }
+    places(0).await;
+}
+
+/// Messages without a key neither write the lane nor wait for anybody who has locked all of it. H8.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_without_keys_do_not_touch_the_lane() {
+    for retention in [Retention::Delete, Retention::Message(HOUR)] {
+        let options = StoreOptions { retention, rescan_interval: Duration::ZERO, ..StoreOptions::default() };
+        let h = MysqlHarness::start(options).await;
+        let mut other = MySqlConnection::connect(&url()).await.unwrap();
+        let lock = "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE; START TRANSACTION; SELECT * FROM {t}_lane FOR UPDATE";
+        other.execute(AssertSqlSafe(h.named(lock))).await.unwrap();
+        let walking = walk(&h, |name| Message::new(name, ""));
+        tokio::time::timeout(Duration::from_secs(40), walking).await.expect("nobody waits");
+        other.execute("ROLLBACK").await.unwrap();
+        assert_eq!(h.number("SELECT COUNT(*) FROM {t}_lane").await, 0);
+    }
 }

@@ -52,7 +52,7 @@ async fn the_routines_serve_other_languages() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_script_runs_in_the_client() {
     let h = start().await;
-    h.run("DROP TABLE {t}, {t}_shelf, {s}_schema_version").await;
+    h.run("DROP TABLE {t}, {t}_shelf, {t}_lane, {s}_schema_version").await;
     let good: sqlx::mysql::MySqlConnectOptions = url().parse().unwrap();
     for _ in 0..2 {
         let mut client = std::process::Command::new("mariadb")
@@ -95,7 +95,11 @@ async fn every_statement_of_the_contract_runs_as_written() {
     assert_eq!(h.number(&format!("SELECT count(*) FROM {{t}} WHERE key_hash = {}", contract_key_hash())).await, 1);
     assert_eq!(h.number("SELECT count(*) FROM {s}_orders").await, 2);
     let total = h.store().overview().await.unwrap().total();
-    assert_eq!((total.processing, total.pending), (2, 1), "orders 1 and 4 were claimed, 2 waits");
+    assert_eq!(
+        (total.processing, total.pending),
+        (2, 2),
+        "order 1 and the payment were claimed, 4 comes after 1, 2 waits"
+    );
     h.run("DROP USER '{s}'@'%'").await;
 }
 
@@ -115,6 +119,8 @@ async fn a_writer_with_the_rights_of_the_contract_writes() {
     }
     user.execute(AssertSqlSafe(h.named("CALL {t}_claim(x'AA', 60, 10)"))).await.unwrap_err();
     assert_contract_message(h.store()).await;
+    let claimed = h.store().claim(claim(OwnerToken::new(), 5)).await.unwrap();
+    assert_eq!(claimed.len(), 2, "order 1 and the payment; 4 comes after 1, 2 waits");
     user.close().await.unwrap();
     h.run("DROP USER '{s}'@'%'").await;
 }
