@@ -74,11 +74,17 @@ CREATE TABLE IF NOT EXISTS `pillarbox_outbox_shelf` (
 -- or on the shelf (waiting, dead). There are no indexes of some rows only, and messages without a key shall not pay for one.
 -- A row changes in the transaction that moves its message, by whoever has locked that. One without a message does no harm;
 -- a message with a key and without a row here came by a plain INSERT, and is not claimed before a claim has put it here.
+-- A row that `is_clear` has been live and free since a claim looked through all later ones of its key: none of them is held.
 CREATE TABLE IF NOT EXISTS `pillarbox_outbox_lane` (
     `id` BIGINT NOT NULL,
     `message_key` VARCHAR(255) NOT NULL,
     `place` ENUM ('live', 'waiting', 'dead') NOT NULL,
+    `is_clear` BOOLEAN NOT NULL DEFAULT FALSE,
     PRIMARY KEY (`id`),
     KEY `lane` (`message_key`, `place`, `id`)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4
     /*M!100600 COLLATE utf8mb4_nopad_bin */ /*!80017 COLLATE utf8mb4_0900_bin */;
+
+-- MariaDB: no row above this number has been locked by a claim for its key. A claim raises it before it looks at other rows; a
+-- sequence is raised at once, for everybody to see, and no rollback lowers it. MySQL has no sequences.
+/*M!100600 CREATE SEQUENCE IF NOT EXISTS `pillarbox_outbox_claimed` MINVALUE 1 NOCACHE */ /*!80000 DO 0 */;

@@ -20,6 +20,6 @@ WHERE `GRANTEE` = CONCAT('''', REPLACE(CURRENT_USER(), '@', '''@'''), '''') AND 
 UNION ALL
 SELECT 'table_grant', CONCAT(`PRIVILEGE_TYPE`, ' ON ', `TABLE_NAME`) FROM information_schema.`TABLE_PRIVILEGES`
 WHERE `GRANTEE` = CONCAT('''', REPLACE(CURRENT_USER(), '@', '''@'''), '''') AND `TABLE_SCHEMA` = DATABASE()
-    AND `TABLE_NAME` IN ('pillarbox_outbox', 'pillarbox_outbox_shelf', 'pillarbox_outbox_lane')
+    AND `TABLE_NAME` IN ('pillarbox_outbox', 'pillarbox_outbox_shelf', 'pillarbox_outbox_lane', 'pillarbox_outbox_claimed')
 ;
 SHOW STATUS WHERE `Variable_name` IN ('Ssl_cipher', 'Threads_connected')

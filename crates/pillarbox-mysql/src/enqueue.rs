@@ -2,8 +2,9 @@
 //!
 //! On MariaDB a batch takes one round trip: messages that are due at once and whose ids were drawn for this call an insert that
 //! returns its rows, all others a compound statement that inserts, moves to the shelf what is not due yet, and looks who
-//! was there before. Only when one of them turns out to have been stored before, and to be on the shelf, there is a second. MySQL has neither
-//! such statements nor inserts that return rows: there routines do it. Values are bound, never written into the text, which drivers log.
+//! was there before. Where some have a key, their places in the lane are written by the same statement. Only when one of them
+//! turns out to have been stored before, and to be on the shelf, there is a second. MySQL has neither such statements nor inserts
+//! that return rows: there routines do it. Values are bound, never written into the text, which drivers log.
 
 use std::collections::HashMap;
 

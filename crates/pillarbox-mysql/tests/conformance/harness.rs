@@ -331,8 +331,10 @@ impl Harness for MysqlHarness {
 impl Drop for MysqlHarness {
     fn drop(&mut self) {
         let tables =
-            self.named("DROP TABLE IF EXISTS {t}, {t}_shelf, {t}_lane, {s}_schema_version, {s}_business, {s}_deadlock");
-        let inbox = self.named("DROP TABLE IF EXISTS {s}_inbox, {s}_inbox_shelf, {s}_inbox_lane, {s}_inbox_ledger");
+            self.named("DROP TABLE IF EXISTS {t}, {t}_shelf, {t}_lane, {t}_claimed, {s}_schema_version, {s}_business, {s}_deadlock");
+        let inbox = self.named(
+            "DROP TABLE IF EXISTS {s}_inbox, {s}_inbox_shelf, {s}_inbox_lane, {s}_inbox_claimed, {s}_inbox_ledger",
+        );
         let drop_routine = |queue: &str| {
             let named = |routine| self.named(&format!("DROP PROCEDURE IF EXISTS {queue}_{routine}"));
             ROUTINES.map(named)

@@ -96,6 +96,9 @@ async fn a_user_with_few_rights_does_everything_but_deploy() {
     for table in outbox.into_iter().chain(inbox).chain(beside) {
         h.run(&format!("GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO {user}")).await;
     }
+    for sequence in ["{t}_claimed", "{s}_inbox_claimed"] {
+        h.run(&format!("GRANT SELECT, INSERT ON {sequence} TO {user}")).await;
+    }
     let connect: MySqlConnectOptions = url().parse().unwrap();
     let pool =
         MySqlPoolOptions::new().max_connections(2).connect_with(connect.username(&h.named("{s}"))).await.unwrap();

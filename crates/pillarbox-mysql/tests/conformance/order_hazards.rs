@@ -1,5 +1,7 @@
 //! Order by key on MySQL and MariaDB: claims that overlap, and what they read.
 
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pillarbox_core::admin::{Ended, Filter, Replay};
@@ -8,9 +10,10 @@ use pillarbox_core::lease::Claim;
 use pillarbox_core::retention::{PurgeLimit, Retention};
 use pillarbox_core::store::{Enqueue, EnqueueIn as _, Reap, Settlement, StoreOptions};
 use pillarbox_core::{
-    AfterDead, InboxStore as _, Message, OutboxAdmin as _, OutboxStore as _, OwnerToken, Receipt, Verdict,
+    AfterDead, InboxStore as _, Isolation, Message, Order, OutboxAdmin as _, OutboxStore as _, OwnerToken, Receipt,
+    StoreTransaction as _, Transactional as _, Verdict,
 };
-use pillarbox_testing::Harness as _;
+use pillarbox_testing::{Harness as _, TripCounter};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, MySqlConnection, Row as _};
 
 use crate::harness::{MysqlHarness, url};
@@ -45,9 +48,14 @@ async fn claimed(h: &MysqlHarness, limit: u32) -> String {
 
 /// A claim that has not been committed.
 async fn claim_slowly(h: &MysqlHarness, limit: u32) -> (MySqlConnection, usize) {
+    claim_slowly_in(h, limit, 1).await
+}
+
+/// The same in another order, as the routine takes it.
+async fn claim_slowly_in(h: &MysqlHarness, limit: u32, order: u32) -> (MySqlConnection, usize) {
     let mut slow = MySqlConnection::connect(&url()).await.unwrap();
     slow.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION").await.unwrap();
-    let call = h.named(&format!("CALL {{t}}_claim_rows(x'01', 1, 60000000, {limit}, 0, 5, 1, NULL, NULL)"));
+    let call = h.named(&format!("CALL {{t}}_claim_rows(x'01', 1, 60000000, {limit}, 0, 5, {order}, NULL, NULL)"));
     let taken = sqlx::raw_sql(AssertSqlSafe(call)).fetch_all(&mut slow).await.unwrap().len();
     (slow, taken)
 }
@@ -337,4 +345,280 @@ async fn messages_without_keys_do_not_touch_the_lane() {
         other.execute("ROLLBACK").await.unwrap();
         assert_eq!(h.number("SELECT COUNT(*) FROM {t}_lane").await, 0);
     }
+}
+
+/// Acknowledges what was claimed.
+async fn settle(h: &MysqlHarness, owner: OwnerToken, claimed: &[pillarbox_core::store::Claimed]) {
+    let acks: Vec<_> = claimed.iter().map(|one| Settlement::ack(one.held)).collect();
+    h.store().settle(owner, &acks).await.unwrap();
+}
+
+/// Messages in a transaction that is not committed yet.
+async fn enqueue_late(h: &MysqlHarness, names: &str) -> sqlx::Transaction<'static, sqlx::MySql> {
+    let mut early = h.begin().await;
+    let messages: Vec<_> = names.split(' ').map(keyed).collect();
+    h.store().enqueue_in(&mut early, Enqueue::pending(&messages)).await.unwrap();
+    early
+}
+
+/// H2, H34: however many messages of a key are committed late, they wait for the later one that is held.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_late_commits_wait_for_one_that_is_held() {
+    let h = start().await;
+    let early = enqueue_late(&h, "a1 a2 a3 a4 a5 a6").await;
+    enqueue(&h, "a7").await;
+    let owner = OwnerToken::new();
+    let held = h.store().claim(claim(owner, 10)).await.unwrap();
+    assert_eq!(names(&held), "a7");
+    h.commit(early).await;
+    for limit in [1, 3, 10] {
+        assert_eq!(claimed(&h, limit).await, "", "a7 is held");
+    }
+    settle(&h, owner, &held).await;
+    assert_eq!(claimed(&h, 10).await, "a1 a2 a3 a4 a5 a6");
+}
+
+/// H2, H34: also while the claim of the later one is open.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_late_commits_wait_for_an_open_claim() {
+    let h = start().await;
+    let early = enqueue_late(&h, "a1 a2 a3 a4 a5 a6").await;
+    enqueue(&h, "a7").await;
+    let (mut slow, taken) = claim_slowly(&h, 10).await;
+    assert_eq!(taken, 1);
+    h.commit(early).await;
+    for limit in [1, 3, 10] {
+        assert_eq!(claimed(&h, limit).await, "", "a7 is as good as held");
+    }
+    slow.execute("COMMIT").await.unwrap();
+    assert_eq!(claimed(&h, 10).await, "", "a7 is held");
+    let id = h.number("SELECT id FROM {t} WHERE topic = 'a7'").await;
+    h.run(&format!("CALL {{t}}_ack(x'01', {id}, 1)")).await;
+    assert_eq!(claimed(&h, 10).await, "a1 a2 a3 a4 a5 a6");
+}
+
+/// H2, H34, WRK-07: also where the later one has waited for its time, and its claim is open or committed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_late_commits_wait_for_one_that_woke() {
+    let h = start().await;
+    let early = enqueue_late(&h, "a1 a2 a3 a4 a5 a6").await;
+    h.store().enqueue(Enqueue::pending(&[keyed("a7").delay(HOUR)])).await.unwrap();
+    h.run("UPDATE {t}_shelf SET due_at = UTC_TIMESTAMP(6), wake_at = UTC_TIMESTAMP(6)").await;
+    let (mut slow, taken) = claim_slowly(&h, 10).await;
+    assert_eq!(taken, 1);
+    h.commit(early).await;
+    for limit in [1, 3, 10] {
+        assert_eq!(claimed(&h, limit).await, "", "a7 is as good as held");
+    }
+    slow.execute("COMMIT").await.unwrap();
+    assert_eq!(claimed(&h, 1).await, "", "a7 is held");
+    h.run("UPDATE {t} SET locked_until = UTC_TIMESTAMP(6) WHERE topic = 'a7'").await;
+    assert_eq!(claimed(&h, 10).await, "a1 a2 a3 a4 a5 a6 a7", "its lease ran out");
+}
+
+/// H2, BUS-06: in sequence, too, and while the claim of the later one is open.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_sequence_waits_for_one_that_is_held() {
+    let h = start().await;
+    let order = Order { after_dead: AfterDead::Block, in_sequence: true };
+    let next = async |owner, limit| h.store().claim(claim(owner, limit).in_order(order)).await.unwrap();
+    let early = enqueue_late(&h, "a1 b1 a2 b2 a3 b3").await;
+    enqueue(&h, "c1").await;
+    let owner = OwnerToken::new();
+    let held = next(owner, 10).await;
+    assert_eq!(names(&held), "c1");
+    h.commit(early).await;
+    for limit in [1, 3, 10] {
+        assert_eq!(names(&next(OwnerToken::new(), limit).await), "", "c1 is held");
+    }
+    settle(&h, owner, &held).await;
+    let owner = OwnerToken::new();
+    let six = next(owner, 10).await;
+    assert_eq!(names(&six), "a1 b1 a2 b2 a3 b3");
+    settle(&h, owner, &six).await;
+    let early = enqueue_late(&h, "a4 b4 a5 b5 a6 b6").await;
+    enqueue(&h, "c2").await;
+    let (mut slow, taken) = claim_slowly_in(&h, 10, 3).await;
+    assert_eq!(taken, 1);
+    h.commit(early).await;
+    for limit in [1, 3, 10] {
+        assert_eq!(names(&next(OwnerToken::new(), limit).await), "", "c2 is as good as held");
+    }
+    slow.execute("ROLLBACK").await.unwrap();
+    assert_eq!(names(&next(OwnerToken::new(), 10).await), "a4 b4 a5 b5 a6 b6 c2");
+}
+
+/// H34, H8: a key with a long backlog that others have gone past is looked through once, and not by each of its claims; what
+/// is committed late before that waits all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_backlog_is_looked_through_once() {
+    let h = start().await;
+    let early = enqueue_late(&h, "a1 a2 a3 a4 a5 a6").await;
+    let backlog: Vec<_> = (7..40).map(|number| format!("a{number}")).collect();
+    enqueue(&h, &backlog.join(" ")).await;
+    enqueue(&h, "b1").await;
+    let owner = OwnerToken::new();
+    let held = h.store().claim(claim(owner, 2)).await.unwrap();
+    assert_eq!(names(&held), "a7 a8");
+    assert_eq!(claimed(&h, 10).await, "b1");
+    settle(&h, owner, &held).await;
+    let clear = "SELECT CAST(SUBSTR(l.topic, 2) AS SIGNED) FROM {t} AS l JOIN {t}_lane AS n USING (id)
+                 WHERE n.is_clear ORDER BY l.id DESC LIMIT 1";
+    for (run, next) in [("a9 a10", 11), ("a11 a12", 13), ("a13 a14", 15)] {
+        let held = h.store().claim(claim(owner, 2)).await.unwrap();
+        assert_eq!((names(&held).as_str(), h.number(clear).await), (run, next));
+        settle(&h, owner, &held).await;
+    }
+    let held = h.store().claim(claim(owner, 2)).await.unwrap();
+    assert_eq!(names(&held), "a15 a16");
+    h.commit(early).await;
+    assert_eq!(claimed(&h, 2).await, "", "a15 is held");
+    settle(&h, owner, &held).await;
+    let held = h.store().claim(claim(owner, 16)).await.unwrap();
+    assert_eq!(names(&held), "a1 a2 a3 a4 a5 a6 a17 a18 a19 a20 a21 a22 a23 a24 a25 a26");
+    let (back, kept) = held.split_at(14);
+    let release = |one: &pillarbox_core::store::Claimed| Settlement {
+        held: one.held,
+        verdict: Verdict::Release { delay: Duration::ZERO },
+    };
+    h.store().settle(owner, &back.iter().map(release).collect::<Vec<_>>()).await.unwrap();
+    for limit in [1, 7, 9] {
+        assert_eq!(claimed(&h, limit).await, "", "a25 is held");
+    }
+    settle(&h, owner, kept).await;
+    assert_eq!(claimed(&h, 8).await, "a1 a2 a3 a4 a5 a6 a17 a18");
+}
+
+/// H8, H14: open transactions that write one key, in batches of every size, or settle in it, do not wait for each other in the
+/// lane, whatever their isolation.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn producers_of_one_key_do_not_wait_for_each_other() {
+    let h = start().await;
+    enqueue(&h, "a1 a2 b1").await;
+    let owner = OwnerToken::new();
+    let held = h.store().claim(claim(owner, 3)).await.unwrap();
+    let levels = [
+        (Isolation::RepeatableRead, "REPEATABLE READ", Verdict::Fail { reason: "poison".into() }),
+        (Isolation::RepeatableRead, "REPEATABLE READ", Verdict::Ack),
+        (Isolation::ReadCommitted, "READ COMMITTED", Verdict::Ack),
+    ];
+    for ((isolation, level, verdict), one) in levels.into_iter().zip(&held) {
+        let mut settler = h.store().begin_at(isolation).await.unwrap();
+        let settlement = [Settlement { held: one.held, verdict }];
+        settler.settle(h.store(), owner, &settlement).await.unwrap();
+        let mut open = [h.begin_at(level).await, h.begin_at(level).await, h.begin_at(level).await];
+        for (store, counts) in [(h.store().clone(), &[1, 3, 40, 1850][..]), (h.store().as_on_mysql(), &[1, 3])] {
+            for count in counts {
+                for tx in &mut open {
+                    let batch: Vec<_> = (0..*count).map(|_| keyed("a9")).collect();
+                    let timed = [keyed("a9").delay(HOUR), keyed("a9").expires_in(HOUR), Message::new("-", "")];
+                    let enqueue = async {
+                        let all = store.enqueue_in(&mut *tx, Enqueue::pending(&batch).owned()).await.unwrap();
+                        assert!(all.iter().all(|one| one.placement.work_id().is_some()));
+                        store.enqueue_in(&mut *tx, Enqueue::pending(&timed)).await.unwrap();
+                        store.enqueue_in(&mut *tx, Enqueue::pending(&timed)).await.unwrap();
+                    };
+                    tokio::time::timeout(Duration::from_secs(20), enqueue).await.expect("nobody waits");
+                }
+            }
+        }
+        settler.commit().await.unwrap();
+        for tx in open {
+            h.commit(tx).await;
+        }
+        h.assert_lane("{t}").await;
+    }
+}
+
+/// A batch of messages with keys takes one round trip, too, in which they get their places. The first may have to be prepared.
+#[tokio::test]
+async fn a_batch_with_keys_takes_one_round_trip() {
+    let h = start().await;
+    let counter = TripCounter::to(&url()).await;
+    let mut connection = MySqlConnection::connect(counter.address()).await.unwrap();
+    for store in [h.store().clone(), h.store().as_on_mysql()] {
+        for (count, is_new) in [1, 2, 100, 900].into_iter().flat_map(|count| [(count, true), (count, false)]) {
+            let mut trips = 0;
+            for _ in 0..2 {
+                let batch: Vec<_> = (0..count).map(|_| keyed("a1")).collect();
+                let enqueue = Enqueue::pending(&batch);
+                let mut tx = connection.begin().await.unwrap();
+                let before = counter.count();
+                store.enqueue_in(&mut tx, if is_new { enqueue.owned() } else { enqueue }).await.unwrap();
+                trips = counter.count() - before;
+                tx.commit().await.unwrap();
+            }
+            assert_eq!(trips, 1, "{count}, new: {is_new}");
+        }
+    }
+    h.assert_lane("{t}").await;
+}
+
+/// H8, H34: workers and producers of few keys, some of which write by hand, surface no deadlock; no key is in two hands, and
+/// nothing is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_key_is_in_two_hands_among_many_workers() {
+    let h = Arc::new(start().await);
+    let producers = (0..6).map(|number| {
+        let h = Arc::clone(&h);
+        tokio::spawn(async move {
+            for round in 0..30 {
+                let level = ["READ COMMITTED", "REPEATABLE READ"][(number + round) % 2];
+                let mut tx = h.begin_at(level).await;
+                let keys = (0..3).map(|step| ["a", "b", "c", "d", "e"][(number + round * step) % 5]);
+                if number == 0 {
+                    let rows: Vec<_> = keys.map(|key| format!("('{key}', '', '{key}')")).collect();
+                    let insert = format!("INSERT INTO {{t}} (topic, payload, message_key) VALUES {}", rows.join(", "));
+                    tx.execute(AssertSqlSafe(h.named(&insert))).await.unwrap();
+                } else {
+                    let batch: Vec<_> = keys.map(keyed).collect();
+                    h.store().enqueue_in(&mut tx, Enqueue::pending(&batch)).await.unwrap();
+                }
+                tokio::task::yield_now().await;
+                h.commit(tx).await;
+            }
+        })
+    });
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let in_hands = Arc::new(Mutex::new(HashSet::new()));
+    let workers = (0..8).map(|_| {
+        let (h, stopped, in_hands) = (Arc::clone(&h), stopped.clone(), Arc::clone(&in_hands));
+        tokio::spawn(async move {
+            let (owner, mut count, mut held, mut mine) = (OwnerToken::new(), 0, Vec::new(), HashSet::new());
+            loop {
+                let last = *stopped.borrow();
+                in_hands.lock().unwrap().retain(|key: &String| !mine.contains(key));
+                let exchanged = h.store().exchange(&held, claim(owner, 4)).await.unwrap();
+                count += exchanged.claimed.len();
+                mine = exchanged.claimed.iter().map(|one| one.message.as_ref().unwrap().topic().to_owned()).collect();
+                let are_free = mine.iter().all(|key| in_hands.lock().unwrap().insert(key.clone()));
+                assert!(are_free, "{mine:?} beside {in_hands:?}");
+                held = exchanged.claimed.iter().map(|one| Settlement::ack(one.held)).collect();
+                if last && held.is_empty() {
+                    return count;
+                }
+                tokio::task::yield_now().await;
+            }
+        })
+    });
+    let (producers, workers): (Vec<_>, Vec<_>) = (producers.collect(), workers.collect());
+    for producer in producers {
+        producer.await.unwrap();
+    }
+    stop.send(true).unwrap();
+    let mut count = 0;
+    for worker in workers {
+        count += worker.await.unwrap();
+    }
+    // They stop when a claim brings nothing, which also happens where two meet. What is left comes without the others.
+    let owner = OwnerToken::new();
+    loop {
+        let rest = h.store().claim(claim(owner, 100)).await.unwrap();
+        if rest.is_empty() {
+            break;
+        }
+        count += rest.len();
+        settle(&h, owner, &rest).await;
+    }
+    assert_eq!(count, 6 * 30 * 3);
 }

@@ -52,7 +52,7 @@ async fn the_routines_serve_other_languages() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_script_runs_in_the_client() {
     let h = start().await;
-    h.run("DROP TABLE {t}, {t}_shelf, {t}_lane, {s}_schema_version").await;
+    h.run("DROP TABLE {t}, {t}_shelf, {t}_lane, {t}_claimed, {s}_schema_version").await;
     let good: sqlx::mysql::MySqlConnectOptions = url().parse().unwrap();
     for _ in 0..2 {
         let mut client = std::process::Command::new("mariadb")
