@@ -11,10 +11,8 @@
 //!
 //! Two transactions that overlap have no order of their own: the sequence numbers both, and their commits may come the other
 //! way round. The one that is visible first goes first; the other one waits until that is through. For that a claim looks at
-//! some later messages of the key as well: [`LOOK_AHEAD`] of them. Messages that came back, being replayed or given back, may
-//! stand before one that is held too, and can be many: the look goes past them, and past those whose lease ran out. So only
-//! where transactions overlap, and more than so many messages of one key are committed before one that is held already, can
-//! two of them be held at once.
+//! later messages of the key as well, as far as any was ever claimed. Messages that came back, being replayed or given back,
+//! may stand before one that is held, too, and wait for it likewise.
 
 use crate::outbox::Verdict;
 
@@ -37,9 +35,6 @@ impl AfterDead {
         self != Self::Skip
     }
 }
-
-/// Later messages of its key that a claim looks at, lest one of them is held. Those that came back do not count.
-pub const LOOK_AHEAD: usize = 4;
 
 /// The reason of a message that became dead because an earlier one of its key is.
 pub const REASON_PARKED: &str = "parked: an earlier message of its key is dead";

@@ -235,35 +235,39 @@ BEGIN
     RETURNING *;
 END $$;
 
+-- Lifts the mark to $1, if it is lower, and answers it. Whoever has locked rows of a key lifts it, and then looks for others
+-- up to there. So of two claims that meet at a key either the one with the later row has lifted the mark before the other one
+-- reads it, and is found; or that one had locked its earlier row before, and is found by the first.
+CREATE OR REPLACE FUNCTION pillarbox.outbox_mark(bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    mark bigint := coalesce(pg_sequence_last_value('pillarbox.outbox_claimed'), 0);
+BEGIN
+    WHILE mark < $1 LOOP
+        mark := nextval('pillarbox.outbox_claimed');
+    END LOOP;
+    RETURN mark;
+END $$;
+
 -- Which of the keys $1 somebody else has a message of. The claim has locked the rows at $3 in the hot table, those of each key
 -- up to $2, and at $4 on the shelf, and looks at the moment $5; it calls this afterwards, in a snapshot that shows what others
 -- were faster with.
--- A later message can be held when an earlier one was committed late, was given back or was replayed. A few are looked at;
--- those that came back (their fence is -1) or lost their lease can be many, and are passed over. A row that an open claim has
--- taken still looks free: all that shows is a locker, who may have ended, so such a row is locked to find out.
-CREATE OR REPLACE FUNCTION pillarbox.outbox_held(text[], bigint[], tid[], tid[], timestamptz) RETURNS text[]
+-- A later message can be held when an earlier one was committed late, was given back or was replayed: up to the mark $6 all
+-- are looked at. A row that an open claim has taken still looks free: all that shows is a locker, who may have ended, so such a
+-- row is locked to find out.
+CREATE OR REPLACE FUNCTION pillarbox.outbox_held(text[], bigint[], tid[], tid[], timestamptz, bigint) RETURNS text[]
 LANGUAGE plpgsql AS $$
 BEGIN
     RETURN ARRAY(
         SELECT lane.key
         FROM unnest($1, $2) AS lane (key, last)
-        CROSS JOIN LATERAL (
-            SELECT coalesce(bool_or(next.locked_until > $5), false), CASE WHEN count(*) = 4 THEN max(next.id) END
-            FROM (
-                SELECT live.id, live.locked_until FROM pillarbox.outbox AS live
-                WHERE live.message_key = lane.key AND (live.id > lane.last OR live.ctid <> ALL ($3))
-                  AND (live.locked_until > $5 OR (live.owner_token IS NULL AND live.fence >= 0))
-                ORDER BY live.id LIMIT 4) AS next
-        ) AS look (is_held, reach)
-        WHERE look.is_held
-           OR EXISTS (
+        WHERE EXISTS (
                 SELECT FROM pillarbox.outbox AS live
-                WHERE live.message_key = lane.key AND live.id <= coalesce(look.reach, 9223372036854775807)
-                  AND live.xmax <> '0'::xid AND (live.id > lane.last OR live.ctid <> ALL ($3))
-                  AND NOT EXISTS (
+                WHERE live.message_key = lane.key AND live.id <= $6 AND (live.locked_until > $5 OR live.xmax <> '0'::xid)
+                  AND (live.id > lane.last OR live.ctid <> ALL ($3))
+                  AND (live.locked_until > $5 OR NOT EXISTS (
                     SELECT FROM pillarbox.outbox AS free
                     WHERE free.id = live.id AND (free.locked_until IS NULL OR free.locked_until <= $5)
-                    FOR NO KEY UPDATE SKIP LOCKED))
+                    FOR NO KEY UPDATE SKIP LOCKED)))
            OR EXISTS (
                 SELECT FROM pillarbox.outbox_shelf AS shelf
                 WHERE shelf.message_key = lane.key AND shelf.state <> 'done' AND shelf.state = 'pending'
@@ -282,8 +286,8 @@ END $$;
 -- $9 are topics that stay where they are, and with them what comes behind in their keys; NULL for none. Those that waited are
 -- moved over all the same: on the shelf nothing would keep a claim from walking over them each time.
 --
--- A message with a key goes out when all before it in its key go too, none of the next ones is held, and the shelf has no
--- earlier one that waits or is dead. Rows are locked first and looked at then, key by key, in a snapshot of its own: what another claim was faster with is seen
+-- A message with a key goes out when all before it in its key go too, no later one is held, and the shelf has no earlier one
+-- that waits or is dead. Rows are locked first and looked at then, key by key, in a snapshot of its own: what another claim was faster with is seen
 -- there. Keys of which something must stay behind are left out of the scan when it goes on, which it does a few times.
 -- Whether the shelf has anything that could stand in the way of a key is asked in that snapshot too, and once for all keys.
 CREATE OR REPLACE FUNCTION pillarbox.outbox_claim(
@@ -307,7 +311,7 @@ DECLARE
     room bigint;
     rounds integer := 0;
     found_count bigint;
-    keyed_count bigint;
+    mark bigint;
     tids tid[];
     taken tid[] := '{}';
     torn text[];
@@ -328,6 +332,7 @@ BEGIN
         WHERE shelf.state = 'pending' AND shelf.wake_at <= moment
         ORDER BY shelf.wake_at LIMIT 1)
     THEN
+        mark := pillarbox.outbox_mark(0);
         tids := ARRAY(
             SELECT shelf.ctid FROM pillarbox.outbox_shelf AS shelf
             WHERE shelf.state = 'pending' AND shelf.wake_at <= moment AND shelf.due_at <= moment
@@ -335,10 +340,11 @@ BEGIN
               AND (shelf.message_key IS NULL OR (
                 ($8 IS NULL OR get_byte($8, abs(coalesce(shelf.key_hash, 0) % partition_count)::integer) = 1)
                 AND NOT EXISTS (
-                    SELECT FROM (
-                        SELECT lane.id, lane.locked_until FROM pillarbox.outbox AS lane
-                        WHERE lane.message_key = shelf.message_key ORDER BY lane.id LIMIT 4) AS near
-                    WHERE near.id < shelf.id OR near.locked_until > moment)
+                    SELECT FROM pillarbox.outbox AS lane
+                    WHERE lane.message_key = shelf.message_key AND lane.id < shelf.id)
+                AND NOT EXISTS (
+                    SELECT FROM pillarbox.outbox AS lane
+                    WHERE lane.message_key = shelf.message_key AND lane.id <= mark AND lane.locked_until > moment)
                 AND NOT EXISTS (
                     SELECT FROM pillarbox.outbox_shelf AS earlier
                     WHERE earlier.message_key = shelf.message_key AND earlier.id < shelf.id AND earlier.state <> 'done'
@@ -346,11 +352,12 @@ BEGIN
             ORDER BY shelf.wake_at, shelf.id
             LIMIT $4
             FOR UPDATE SKIP LOCKED);
-        held := ARRAY(
-            SELECT DISTINCT shelf.message_key FROM pillarbox.outbox_shelf AS shelf
-            WHERE shelf.ctid = ANY (tids) AND shelf.message_key IS NOT NULL);
-        IF held <> '{}' THEN
-            held := pillarbox.outbox_held(held, array_fill(0::bigint, ARRAY[cardinality(held)]), '{}', tids, moment);
+        SELECT array_agg(DISTINCT shelf.message_key), max(shelf.id) INTO held, mark
+        FROM pillarbox.outbox_shelf AS shelf
+        WHERE shelf.ctid = ANY (tids) AND shelf.message_key IS NOT NULL;
+        IF mark IS NOT NULL THEN
+            mark := pillarbox.outbox_mark(mark);
+            held := pillarbox.outbox_held(held, array_fill(0::bigint, ARRAY[cardinality(held)]), '{}', tids, moment, mark);
             tids := ARRAY(
                 SELECT shelf.ctid FROM pillarbox.outbox_shelf AS shelf
                 WHERE shelf.ctid = ANY (tids) AND (shelf.message_key IS NULL OR shelf.message_key <> ALL (held)));
@@ -360,8 +367,8 @@ BEGIN
     END IF;
     room := $4 - woken_count;
     LOOP
-        SELECT array_agg(ready.tid), max(ready.id), count(*), count(ready.message_key)
-        INTO tids, low, found_count, keyed_count
+        SELECT array_agg(ready.tid), max(ready.id), count(*), max(ready.id) FILTER (WHERE ready.message_key IS NOT NULL)
+        INTO tids, low, found_count, mark
         FROM (
             SELECT ready.ctid AS tid, ready.id, ready.message_key FROM pillarbox.outbox AS ready
             WHERE ready.id > low
@@ -380,7 +387,8 @@ BEGIN
             FOR NO KEY UPDATE SKIP LOCKED) AS ready;
         EXIT WHEN found_count = 0;
         taken := taken || tids;
-        EXIT WHEN keyed_count = 0;
+        EXIT WHEN mark IS NULL;
+        mark := pillarbox.outbox_mark(mark);
         SELECT array_agg(run.key), array_agg(run.last) INTO torn, lasts
         FROM (
             SELECT lane.message_key AS key, count(*) AS taken_count, max(lane.id) AS last
@@ -388,12 +396,10 @@ BEGIN
             WHERE lane.ctid = ANY (taken) AND lane.message_key IS NOT NULL
             GROUP BY lane.message_key) AS run
         WHERE (
-                SELECT count(*) FILTER (WHERE near.id <= run.last) <> run.taken_count
-                    OR count(*) FILTER (WHERE near.owner_token IS NOT NULL OR near.fence < 0
-                        OR (near.id > run.last AND near.locker <> '0'::xid)) > 0
-                FROM (
-                    SELECT lane.id, lane.owner_token, lane.fence, lane.xmax AS locker FROM pillarbox.outbox AS lane
-                    WHERE lane.message_key = run.key ORDER BY lane.id LIMIT run.taken_count + 4) AS near)
+                SELECT count(*) FILTER (WHERE lane.id <= run.last) <> run.taken_count
+                    OR coalesce(bool_or(lane.id > run.last AND (lane.locked_until > moment OR lane.xmax <> '0'::xid)), false)
+                FROM pillarbox.outbox AS lane
+                WHERE lane.message_key = run.key AND lane.id <= mark)
            OR (SELECT EXISTS (
                 SELECT FROM pillarbox.outbox_shelf AS any_key
                 WHERE any_key.message_key IS NOT NULL AND any_key.state <> 'done'))
@@ -403,7 +409,7 @@ BEGIN
                   AND CASE earlier.state WHEN 'dead' THEN dead_holds
                            ELSE earlier.settled_by IS NOT NULL OR earlier.xmax <> '0'::xid END);
         EXIT WHEN torn IS NULL;
-        held := pillarbox.outbox_held(torn, lasts, taken, '{}', moment);
+        held := pillarbox.outbox_held(torn, lasts, taken, '{}', moment, mark);
         SELECT array_agg(run.key), array_agg(run.stop) INTO torn, stops
         FROM (
             SELECT run.key, CASE WHEN run.key = ANY (held) THEN 0 ELSE least(
@@ -439,8 +445,8 @@ BEGIN
 END $$;
 
 -- The same where all messages have one key ($5: lost leases at the most, $6: whether a dead message holds back): rows from the
--- start of the table, without a gap, while none is held and nothing before them waits. Whoever claims next waits for this one.
--- The looks for one that is held go past rows that came back, as in outbox_held.
+-- start of the table, without a gap, while none is held, as far as the mark says, and nothing before them waits. Whoever claims
+-- next waits for this one.
 CREATE OR REPLACE FUNCTION pillarbox.outbox_claim_in_sequence(uuid, bigint, bigint, bigint, integer, boolean)
 RETURNS SETOF pillarbox.outbox LANGUAGE plpgsql
     SET enable_seqscan = off
@@ -456,6 +462,7 @@ DECLARE
     until timestamptz := moment + $3 * interval '1 microsecond';
     woken_count bigint := 0;
     held_back bigint;
+    mark bigint;
     tids tid[];
     taken_count bigint;
     last_id bigint;
@@ -464,13 +471,8 @@ BEGIN
     IF NOT pg_try_advisory_xact_lock(hashtextextended('pillarbox.outbox in sequence', 0)) THEN
         RETURN;
     END IF;
-    IF EXISTS (
-        SELECT FROM (
-            SELECT live.locked_until FROM pillarbox.outbox AS live
-            WHERE live.locked_until > moment OR (live.owner_token IS NULL AND live.fence >= 0)
-            ORDER BY live.id LIMIT 4) AS next
-        WHERE next.locked_until > moment)
-    THEN
+    mark := pillarbox.outbox_mark(0);
+    IF EXISTS (SELECT FROM pillarbox.outbox AS live WHERE live.id <= mark AND live.locked_until > moment) THEN
         RETURN;
     END IF;
     held_back := least(
@@ -492,6 +494,7 @@ BEGIN
             ORDER BY shelf.wake_at, shelf.id
             LIMIT $4
             FOR UPDATE SKIP LOCKED);
+        PERFORM pillarbox.outbox_mark(max(shelf.id)) FROM pillarbox.outbox_shelf AS shelf WHERE shelf.ctid = ANY (tids);
         RETURN QUERY SELECT * FROM pillarbox.outbox_wake(tids, $1, $2, $3, moment);
         GET DIAGNOSTICS woken_count = ROW_COUNT;
     END IF;
@@ -516,12 +519,10 @@ BEGIN
                 FROM pillarbox.outbox AS live WHERE live.id <= last_id) AS prefix
             WHERE prefix.is_whole);
     END IF;
+    mark := pillarbox.outbox_mark(last_id);
     IF EXISTS (
-        SELECT FROM (
-            SELECT live.locked_until FROM pillarbox.outbox AS live
-            WHERE live.id > last_id AND (live.locked_until > moment OR (live.owner_token IS NULL AND live.fence >= 0))
-            ORDER BY live.id LIMIT 4) AS later
-        WHERE later.locked_until > moment)
+        SELECT FROM pillarbox.outbox AS live
+        WHERE live.id > last_id AND live.id <= mark AND live.locked_until > moment)
     THEN
         RETURN;
     END IF;
@@ -644,7 +645,7 @@ BEGIN
         ),
         back AS (
             UPDATE pillarbox.outbox AS live
-            SET owner_token = NULL, locked_until = NULL, fence = -1, due_at = NULL,
+            SET owner_token = NULL, locked_until = NULL, fence = 0, due_at = NULL,
                 attempts = CASE WHEN verdict.code = 3 THEN greatest(live.attempts - 1, 0) ELSE live.attempts END,
                 last_error = coalesce(verdict.reason, live.last_error)
             FROM verdict
@@ -885,7 +886,7 @@ $$;
 CREATE OR REPLACE FUNCTION pillarbox.reap() RETURNS integer LANGUAGE sql AS $$
     WITH released AS (
         UPDATE pillarbox.outbox
-        SET owner_token = NULL, locked_until = NULL, fence = -1, lost_lease_count = lost_lease_count + 1
+        SET owner_token = NULL, locked_until = NULL, fence = 0, lost_lease_count = lost_lease_count + 1
         WHERE ctid = ANY (ARRAY(
             SELECT live.ctid FROM pillarbox.outbox AS live
             WHERE live.owner_token IS NOT NULL AND live.locked_until <= clock_timestamp() AND live.lost_lease_count < 5

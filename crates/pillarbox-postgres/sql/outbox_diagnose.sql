@@ -29,7 +29,7 @@ UNION ALL
 SELECT 'missing_grant', 'USAGE ON SEQUENCE ' || nspname || '.' || relname
 FROM pg_class
 JOIN pg_namespace ON pg_namespace.oid = relnamespace
-WHERE nspname = $1 AND relname = $2 || '_id'
+WHERE nspname = $1 AND relname IN ($2 || '_id', $2 || '_claimed')
   AND CASE WHEN relkind = 'S' THEN NOT has_sequence_privilege(pg_class.oid, 'USAGE') END
 UNION ALL
 SELECT 'missing_grant', 'EXECUTE ON FUNCTION ' || nspname || '.' || proname

@@ -1,7 +1,7 @@
 -- Looks at one window of rows after id $1 and puts right what nobody else will: leases that ran out, messages that
 -- expired, rows that are not due yet, and, if $6 says why, rows of keys that have an earlier dead one, also those whose time
 -- has come on the shelf. The window is bounded by rows looked at, not by rows found, so that its cost does not depend on the
--- backlog. Rows that others work on are skipped. The fence -1 says that a row came back, as in outbox_replay.sql.
+-- backlog. Rows that others work on are skipped.
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now),
 looked_at AS MATERIALIZED (
     SELECT count(*) AS rows, max(id) AS last
@@ -32,7 +32,7 @@ found AS MATERIALIZED (
 ),
 released AS (
     UPDATE pillarbox.outbox AS live
-    SET owner_token = NULL, locked_until = NULL, fence = -1, lost_lease_count = least(live.lost_lease_count, 2147483646) + 1
+    SET owner_token = NULL, locked_until = NULL, fence = 0, lost_lease_count = least(live.lost_lease_count, 2147483646) + 1
     FROM found
     WHERE live.id = found.id AND found.fate = 'released'
     RETURNING live.id

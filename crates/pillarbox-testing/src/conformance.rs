@@ -366,6 +366,7 @@ macro_rules! conformance {
                 a_message_that_wakes_waits_for_a_held_one_behind_replayed_ones,
                 messages_that_become_due_behind_a_dead_one_are_parked,
                 what_comes_late_waits_for_an_open_claim,
+                however_many_come_late_they_wait_for_a_held_one,
                 what_an_open_claim_wakes_keeps_its_key,
             }
             order_races {

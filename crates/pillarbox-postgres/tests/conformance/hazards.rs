@@ -341,7 +341,7 @@ fn a_role_with_the_four_rights_is_enough() {
             .run(&format!(
                 "CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA {{schema}} TO {role};
                  GRANT SELECT, INSERT, UPDATE, DELETE ON {{schema}}.outbox, {{schema}}.outbox_shelf TO {role};
-                 GRANT SELECT ON {{schema}}.schema_version TO {role}; GRANT USAGE ON SEQUENCE {{schema}}.outbox_id TO {role}"
+                 GRANT SELECT ON {{schema}}.schema_version TO {role}; GRANT USAGE ON SEQUENCE {{schema}}.outbox_id, {{schema}}.outbox_claimed TO {role}"
             ))
             .await;
         let connect: PgConnectOptions = Direct::url().parse().unwrap();

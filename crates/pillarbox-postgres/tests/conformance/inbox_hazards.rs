@@ -91,7 +91,7 @@ fn a_role_with_few_rights_does_everything_but_deploy() {
              GRANT SELECT, INSERT, UPDATE, DELETE ON {{schema}}.outbox, {{schema}}.outbox_shelf, {{schema}}.inbox,
                  {{schema}}.inbox_shelf, {{schema}}.inbox_ledger, {{schema}}.outbox_instance,
                  {{schema}}.outbox_receptor, {{schema}}.outbox_checkpoint, {{schema}}.outbox_pause TO {role};
-             GRANT USAGE ON SEQUENCE {{schema}}.outbox_id, {{schema}}.inbox_id TO {role}"
+             GRANT USAGE ON ALL SEQUENCES IN SCHEMA {{schema}} TO {role}"
         ))
         .await;
         let connect: PgConnectOptions = Direct::url().parse().unwrap();

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::SystemTime;
 
 use pillarbox_core::WorkId;
-use pillarbox_core::order::{LOOK_AHEAD, Order};
+use pillarbox_core::order::Order;
 
 use super::locks::Locks;
 use super::row::{Place, Row};
@@ -68,13 +68,12 @@ impl<'a> Lanes<'a> {
         !is_behind && self.is_free(row) && !self.is_behind_the_shelf(row)
     }
 
-    /// Whether none of the next rows of the key is held, and no open transaction wakes one. Rows that came back are passed over.
+    /// Whether no later row of the key is held, and no open transaction wakes one.
     fn is_free(&self, row: &Row) -> bool {
         let others = || self.lane_of(row).iter().filter(|other| other.id != row.id);
-        let later = others().filter(|other| other.is_live() && other.id > row.id);
-        let mut next = later.filter(|other| self.is_held(other) || other.is_fresh()).take(LOOK_AHEAD);
+        let is_taken = |other: &&Row| other.is_live() && other.id > row.id && self.is_held(other);
         let is_woken = |other: &&Row| matches!(other.place, Place::Waiting { .. }) && self.is_locked(other);
-        !next.any(|other| self.is_held(other)) && !others().any(is_woken)
+        !others().any(|other| is_taken(other) || is_woken(other))
     }
 
     /// Whether a claim has the row, be it that its transaction is still open.

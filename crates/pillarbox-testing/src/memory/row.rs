@@ -29,8 +29,6 @@ pub(super) struct Row {
     pub(super) attempts: u32,
     pub(super) lost_lease_count: u32,
     pub(super) last_error: Option<String>,
-    /// It was given back or replayed, and has not been claimed since: it may stand before one of its key that is held.
-    pub(super) is_back: bool,
     pub(super) place: Place,
 }
 
@@ -62,7 +60,6 @@ impl Row {
             attempts: 0,
             lost_lease_count: 0,
             last_error: None,
-            is_back: false,
             place: Place::Free,
         };
         if !row.is_due(now) {
@@ -86,7 +83,6 @@ impl Row {
     /// Counts the attempt and puts the row under the lease.
     pub(super) fn lease(&mut self, lease: Lease, now: SystemTime) {
         self.attempts = increased(self.attempts);
-        self.is_back = false;
         self.place = Place::Leased {
             owner: lease.owner(),
             fence: lease.fence(),
@@ -153,7 +149,6 @@ impl Row {
 
     /// Makes the row claimable, in its old place.
     pub(super) fn put_back(&mut self) {
-        self.is_back = true;
         self.place = Place::Free;
     }
 
@@ -183,11 +178,6 @@ impl Row {
 
     pub(super) fn is_live(&self) -> bool {
         matches!(self.place, Place::Free | Place::Leased { .. })
-    }
-
-    /// Whether nobody has claimed the row yet.
-    pub(super) fn is_fresh(&self) -> bool {
-        self.place == Place::Free && !self.is_back
     }
 
     pub(super) fn is_due(&self, now: SystemTime) -> bool {

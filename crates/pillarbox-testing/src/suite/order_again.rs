@@ -212,15 +212,37 @@ pub async fn what_comes_late_waits_for_an_open_claim<H: Harness>() {
     let h = start::<H>().await;
     end(&h, "b1 b2 b3 b4 b5 b6", Ended::Done).await;
     let mut early = h.begin().await;
-    h.enqueue_in(&mut early, Enqueue::pending(&keyed("a1"))).await.expect("it can be enqueued");
-    enqueue(h.store(), &keyed("a2 b7")).await;
-    let [first, second] = [claim_slowly(&h, "a2").await, claim_slowly(&h, "b7").await];
+    h.enqueue_in(&mut early, Enqueue::pending(&keyed("a1 a2 a3 a4 a5 a6"))).await.expect("they can be enqueued");
+    enqueue(h.store(), &keyed("a7 b7")).await;
+    let [first, second] = [claim_slowly(&h, "a7").await, claim_slowly(&h, "b7").await];
     h.commit(early).await;
     assert_eq!(replay_all(&h, Ended::Done).await, 6);
-    assert_eq!(next(&h, 10).await, "", "a2 and b7 are as good as held");
+    for limit in [1, 20] {
+        assert_eq!(next(&h, limit).await, "", "a7 and b7 are as good as held");
+    }
     first.commit().await.expect("it can be committed");
     second.rollback().await.expect("it can be rolled back");
-    assert_eq!(next(&h, 10).await, "b1 b2 b3 b4 b5 b6 b7", "a2 is held");
+    assert_eq!(next(&h, 20).await, "b1 b2 b3 b4 b5 b6 b7", "a7 is held");
+}
+
+/// However many messages are committed late, they wait for a later one of their key that is held. WRK-07, H2, H34.
+pub async fn however_many_come_late_they_wait_for_a_held_one<H: Harness>() {
+    if !H::HAS_ROW_LOCKS {
+        return;
+    }
+    for (order, keys) in [(Order::default(), "a"), (SEQUENCE, "-")] {
+        let (h, owner) = (start::<H>().await, OwnerToken::new());
+        let late = (1..=9).map(|number| format!("{keys}{number}")).collect::<Vec<_>>().join(" ");
+        let mut early = h.begin().await;
+        h.enqueue_in(&mut early, Enqueue::pending(&keyed(&late))).await.expect("they can be enqueued");
+        enqueue(h.store(), &keyed(&format!("{keys}10"))).await;
+        let held = claim_in(&h, owner, 5, order).await;
+        assert_eq!(names(&held), format!("{keys}10"));
+        h.commit(early).await;
+        assert_eq!(next_in(&h, 5, order).await, "", "{keys}10 is held");
+        settle_all(h.store(), owner, &held, &Verdict::Ack).await;
+        assert_eq!(drained(&h, 9, order).await, [late]);
+    }
 }
 
 /// Nobody gets a message of a key of which an open claim has woken another one. WRK-07, H34.
