@@ -55,17 +55,27 @@ impl MysqlStore {
     pub async fn connect(url: &str, options: StoreOptions) -> Result<Self, StoreError> {
         let address: MySqlConnectOptions = url.parse().map_err(store_error)?;
         options.validate()?;
-        // Once without the pool, which would wait for a server that is not there.
-        let probe = address.connect().await.map_err(store_error)?;
+        // Once without the pool, which would wait for a server that is not there. The tables are deployed on a connection of
+        // their own, too, so that one is open at a time until the store is.
+        let mut probe = address.connect().await.map_err(store_error)?;
+        let server = Server::ask(&mut probe).await;
         probe.close().await.map_err(store_error)?;
-        let pool = MySqlPoolOptions::new().connect_lazy_with(address);
-        Self::with_pool(pool, options).await
+        Self::opened(MySqlPoolOptions::new().connect_lazy_with(address), options, server?).await
     }
 
     /// Uses a pool that exists already and treats the tables as the options say.
     pub async fn with_pool(pool: MySqlPool, options: StoreOptions) -> Result<Self, StoreError> {
         options.validate()?;
-        let server = Server::ask(&pool).await?;
+        let asked = pool.clone();
+        let server = finished(async move {
+            let mut connection = asked.acquire().await.map_err(store_error)?;
+            Server::ask(&mut connection).await
+        });
+        let server = server.await?;
+        Self::opened(pool, options, server).await
+    }
+
+    async fn opened(pool: MySqlPool, options: StoreOptions, server: Server) -> Result<Self, StoreError> {
         let id = match &options.store_id {
             Some(id) => id.clone(),
             None => store_id(&pool.connect_options())?,
@@ -203,14 +213,9 @@ impl MysqlStore {
 }
 
 impl Server {
-    async fn ask(pool: &MySqlPool) -> Result<Self, StoreError> {
-        let pool = pool.clone();
-        let row = finished(async move {
-            let asked = sqlx::query("SELECT VERSION(), CAST(@@max_allowed_packet AS SIGNED), @@autocommit = 1")
-                .fetch_one(&pool);
-            asked.await.map_err(store_error)
-        })
-        .await?;
+    async fn ask(connection: &mut MySqlConnection) -> Result<Self, StoreError> {
+        let asked = sqlx::query("SELECT VERSION(), CAST(@@max_allowed_packet AS SIGNED), @@autocommit = 1");
+        let row = asked.fetch_one(connection).await.map_err(store_error)?;
         let version: String = row.try_get_unchecked(0).map_err(store_error)?;
         let packet: i64 = row.try_get_unchecked(1).map_err(store_error)?;
         // Without it a transaction that lost a deadlock is followed by another one, which looks as if nothing had happened.
