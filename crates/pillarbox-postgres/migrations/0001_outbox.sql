@@ -4,7 +4,7 @@
 -- gets in a claim's way, however many messages are scheduled, done or dead.
 CREATE SEQUENCE IF NOT EXISTS pillarbox.outbox_id;
 -- The mark: no message with a key was ever claimed whose id is above it. A sequence, because those are seen before a commit.
-CREATE SEQUENCE IF NOT EXISTS pillarbox.outbox_claimed INCREMENT BY 256;
+CREATE SEQUENCE IF NOT EXISTS pillarbox.outbox_claimed INCREMENT BY 2048;
 
 CREATE TABLE IF NOT EXISTS pillarbox.outbox (
     id               bigint      NOT NULL DEFAULT nextval('pillarbox.outbox_id') PRIMARY KEY,

@@ -235,9 +235,9 @@ BEGIN
     RETURNING *;
 END $$;
 
--- Lifts the mark to $1, if it is lower, and answers it. Whoever has locked rows of a key lifts it, and then looks for others
--- up to there. So of two claims that meet at a key either the one with the later row has lifted the mark before the other one
--- reads it, and is found; or that one had locked its earlier row before, and is found by the first.
+-- Lifts the mark to $1, if it is lower, and answers it. A claim locks its rows, lifts the mark to the last of them that has a
+-- key, and then looks for others up to there. So of two claims that meet at a key either the one with the later row has lifted the
+-- mark before the other one reads it, and is found; or that one had locked its earlier row before, and is found by the first.
 CREATE OR REPLACE FUNCTION pillarbox.outbox_mark(bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     mark bigint := coalesce(pg_sequence_last_value('pillarbox.outbox_claimed'), 0);
@@ -252,17 +252,24 @@ END $$;
 -- up to $2, and at $4 on the shelf, and looks at the moment $5; it calls this afterwards, in a snapshot that shows what others
 -- were faster with.
 -- A later message can be held when an earlier one was committed late, was given back or was replayed: up to the mark $6 all
--- are looked at. A row that an open claim has taken still looks free: all that shows is a locker, who may have ended, so such a
--- row is locked to find out.
+-- are looked at, or up to the first that is clear (its fence is -2, see outbox_runs). A row that an open claim has taken still
+-- looks free: all that shows is a locker, who may have ended, so such a row is locked to find out.
 CREATE OR REPLACE FUNCTION pillarbox.outbox_held(text[], bigint[], tid[], tid[], timestamptz, bigint) RETURNS text[]
 LANGUAGE plpgsql AS $$
 BEGIN
     RETURN ARRAY(
         SELECT lane.key
         FROM unnest($1, $2) AS lane (key, last)
+        CROSS JOIN LATERAL (
+            SELECT coalesce((
+                SELECT clear.id FROM pillarbox.outbox AS clear
+                WHERE clear.message_key = lane.key AND clear.id <= greatest(lane.last, $6) AND clear.fence = -2
+                ORDER BY clear.id LIMIT 1), greatest(lane.last, $6))
+        ) AS look (reach)
         WHERE EXISTS (
                 SELECT FROM pillarbox.outbox AS live
-                WHERE live.message_key = lane.key AND live.id <= $6 AND (live.locked_until > $5 OR live.xmax <> '0'::xid)
+                WHERE live.message_key = lane.key AND live.id <= look.reach
+                  AND (live.locked_until > $5 OR live.xmax <> '0'::xid)
                   AND (live.id > lane.last OR live.ctid <> ALL ($3))
                   AND (live.locked_until > $5 OR NOT EXISTS (
                     SELECT FROM pillarbox.outbox AS free
@@ -276,6 +283,81 @@ BEGIN
                     SELECT FROM pillarbox.outbox_shelf AS free WHERE free.id = shelf.id FOR UPDATE SKIP LOCKED)));
 END $$;
 
+-- Which of the rows at $1, locked by the caller, may go, and the keys of the others; NULL if there are none. $2 is the mark, $3 the
+-- moment, $4 whether a dead message holds back later ones.
+-- Whether the shelf has anything that could stand in the way of a key is asked once for all keys.
+-- Where others have gone past a long backlog of one key, all of it lies below the mark. It is looked through once: the row that
+-- comes next is noted as clear. While it stands there nobody takes a later one, so looks end at it; whoever claims it, ends that.
+CREATE OR REPLACE FUNCTION pillarbox.outbox_runs(
+    tid[], bigint, timestamptz, boolean, OUT free tid[], OUT torn text[]) LANGUAGE plpgsql
+AS $$
+DECLARE
+    lasts bigint[];
+    deep boolean[];
+    stops bigint[];
+    held text[];
+BEGIN
+    free := $1;
+    SELECT array_agg(run.key), array_agg(run.last), array_agg(look.is_deep) INTO torn, lasts, deep
+    FROM (
+        SELECT lane.message_key AS key, count(*) AS taken_count, max(lane.id) AS last
+        FROM pillarbox.outbox AS lane
+        WHERE lane.ctid = ANY ($1) AND lane.message_key IS NOT NULL
+        GROUP BY lane.message_key) AS run
+    CROSS JOIN LATERAL (
+        SELECT count(*) > run.taken_count + 64, count(*) FILTER (WHERE near.id <= run.last) <> run.taken_count
+            OR coalesce(bool_or(near.id > run.last AND (near.locked_until > $3 OR near.locker <> '0'::xid)), false)
+        FROM (
+            SELECT lane.id, lane.locked_until, lane.xmax AS locker FROM pillarbox.outbox AS lane
+            WHERE lane.message_key = run.key AND lane.id <= greatest(run.last, $2)
+            ORDER BY lane.id LIMIT run.taken_count + 65) AS near
+    ) AS look (is_deep, is_torn)
+    WHERE look.is_deep OR look.is_torn
+       OR (SELECT EXISTS (
+            SELECT FROM pillarbox.outbox_shelf AS any_key
+            WHERE any_key.message_key IS NOT NULL AND any_key.state <> 'done'))
+      AND EXISTS (
+            SELECT FROM pillarbox.outbox_shelf AS earlier
+            WHERE earlier.message_key = run.key AND earlier.id < run.last AND earlier.state <> 'done'
+              AND CASE earlier.state WHEN 'dead' THEN $4
+                       ELSE earlier.settled_by IS NOT NULL OR earlier.xmax <> '0'::xid END);
+    IF torn IS NULL THEN
+        RETURN;
+    END IF;
+    held := pillarbox.outbox_held(torn, lasts, $1, '{}', $3, $2);
+    IF true = ANY (deep) THEN
+        UPDATE pillarbox.outbox SET fence = -2
+        WHERE ctid = ANY (ARRAY(
+            SELECT next.tid
+            FROM unnest(torn, lasts, deep) AS run (key, last, is_deep)
+            CROSS JOIN LATERAL (
+                SELECT next.ctid AS tid, next.fence FROM pillarbox.outbox AS next
+                WHERE next.message_key = run.key AND next.id > run.last AND next.owner_token IS NULL
+                ORDER BY next.id LIMIT 1
+                FOR NO KEY UPDATE SKIP LOCKED) AS next
+            WHERE run.is_deep AND run.key <> ALL (held) AND next.fence <> -2));
+    END IF;
+    SELECT array_agg(run.key), array_agg(run.stop) INTO torn, stops
+    FROM (
+        SELECT run.key, CASE WHEN run.key = ANY (held) THEN 0 ELSE least(
+            (SELECT lane.id FROM pillarbox.outbox AS lane
+             WHERE lane.message_key = run.key AND lane.id <= run.last AND lane.ctid <> ALL ($1)
+             ORDER BY lane.id LIMIT 1),
+            (SELECT earlier.id FROM pillarbox.outbox_shelf AS earlier
+             WHERE earlier.message_key = run.key AND earlier.id < run.last AND earlier.state <> 'done'
+               AND CASE earlier.state WHEN 'dead' THEN $4 ELSE earlier.settled_by IS NOT NULL END
+             ORDER BY earlier.id LIMIT 1)) END AS stop
+        FROM unnest(torn, lasts) AS run (key, last)) AS run
+    WHERE run.stop IS NOT NULL;
+    IF torn IS NOT NULL THEN
+        free := ARRAY(
+            SELECT mine.ctid FROM pillarbox.outbox AS mine
+            WHERE mine.ctid = ANY ($1)
+              AND NOT EXISTS (
+                SELECT FROM unnest(torn, stops) AS run (key, stop) WHERE run.key = mine.message_key AND run.stop < mine.id));
+    END IF;
+END $$;
+
 -- Claims up to $4 messages for owner $1 with fence $2 for $3 microseconds: waiting ones whose time has come, moved over
 -- from the shelf, then the lowest ready ones above the floor $5. The rows are addressed by ctid = ANY(ARRAY(...)): the
 -- limit holds and the update stays HOT. Leases that ran out count as lost, up to $6 of them; more is left to the reaper.
@@ -287,9 +369,9 @@ END $$;
 -- moved over all the same: on the shelf nothing would keep a claim from walking over them each time.
 --
 -- A message with a key goes out when all before it in its key go too, no later one is held, and the shelf has no earlier one
--- that waits or is dead. Rows are locked first and looked at then, key by key, in a snapshot of its own: what another claim was faster with is seen
--- there. Keys of which something must stay behind are left out of the scan when it goes on, which it does a few times.
--- Whether the shelf has anything that could stand in the way of a key is asked in that snapshot too, and once for all keys.
+-- that waits or is dead. Rows are locked first and looked at then, key by key, in a snapshot of its own: what another claim was
+-- faster with is seen there. Keys of which something must stay behind are left out of the scan when it goes on, which it does a
+-- few times.
 CREATE OR REPLACE FUNCTION pillarbox.outbox_claim(
     uuid, bigint, bigint, bigint, bigint, integer, integer, bytea, text[])
 RETURNS SETOF pillarbox.outbox LANGUAGE plpgsql
@@ -311,12 +393,12 @@ DECLARE
     room bigint;
     rounds integer := 0;
     found_count bigint;
+    keyed_count bigint;
     mark bigint;
+    top bigint := 0;
     tids tid[];
     taken tid[] := '{}';
     torn text[];
-    lasts bigint[];
-    stops bigint[];
     held text[];
     stuck text[] := '{}';
 BEGIN
@@ -367,8 +449,8 @@ BEGIN
     END IF;
     room := $4 - woken_count;
     LOOP
-        SELECT array_agg(ready.tid), max(ready.id), count(*), max(ready.id) FILTER (WHERE ready.message_key IS NOT NULL)
-        INTO tids, low, found_count, mark
+        SELECT array_agg(ready.tid), max(ready.id), count(*), count(ready.message_key)
+        INTO tids, low, found_count, keyed_count
         FROM (
             SELECT ready.ctid AS tid, ready.id, ready.message_key FROM pillarbox.outbox AS ready
             WHERE ready.id > low
@@ -387,53 +469,26 @@ BEGIN
             FOR NO KEY UPDATE SKIP LOCKED) AS ready;
         EXIT WHEN found_count = 0;
         taken := taken || tids;
-        EXIT WHEN mark IS NULL;
-        mark := pillarbox.outbox_mark(mark);
-        SELECT array_agg(run.key), array_agg(run.last) INTO torn, lasts
-        FROM (
-            SELECT lane.message_key AS key, count(*) AS taken_count, max(lane.id) AS last
-            FROM pillarbox.outbox AS lane
-            WHERE lane.ctid = ANY (taken) AND lane.message_key IS NOT NULL
-            GROUP BY lane.message_key) AS run
-        WHERE (
-                SELECT count(*) FILTER (WHERE lane.id <= run.last) <> run.taken_count
-                    OR coalesce(bool_or(lane.id > run.last AND (lane.locked_until > moment OR lane.xmax <> '0'::xid)), false)
-                FROM pillarbox.outbox AS lane
-                WHERE lane.message_key = run.key AND lane.id <= mark)
-           OR (SELECT EXISTS (
-                SELECT FROM pillarbox.outbox_shelf AS any_key
-                WHERE any_key.message_key IS NOT NULL AND any_key.state <> 'done'))
-          AND EXISTS (
-                SELECT FROM pillarbox.outbox_shelf AS earlier
-                WHERE earlier.message_key = run.key AND earlier.id < run.last AND earlier.state <> 'done'
-                  AND CASE earlier.state WHEN 'dead' THEN dead_holds
-                           ELSE earlier.settled_by IS NOT NULL OR earlier.xmax <> '0'::xid END);
+        EXIT WHEN keyed_count = 0;
+        top := low;
+        mark := pillarbox.outbox_mark(0);
+        SELECT * INTO taken, torn FROM pillarbox.outbox_runs(taken, mark, moment, dead_holds);
         EXIT WHEN torn IS NULL;
-        held := pillarbox.outbox_held(torn, lasts, taken, '{}', moment, mark);
-        SELECT array_agg(run.key), array_agg(run.stop) INTO torn, stops
-        FROM (
-            SELECT run.key, CASE WHEN run.key = ANY (held) THEN 0 ELSE least(
-                (SELECT lane.id FROM pillarbox.outbox AS lane
-                 WHERE lane.message_key = run.key AND lane.id <= run.last AND lane.ctid <> ALL (taken)
-                 ORDER BY lane.id LIMIT 1),
-                (SELECT earlier.id FROM pillarbox.outbox_shelf AS earlier
-                 WHERE earlier.message_key = run.key AND earlier.id < run.last AND earlier.state <> 'done'
-                   AND CASE earlier.state WHEN 'dead' THEN dead_holds ELSE earlier.settled_by IS NOT NULL END
-                 ORDER BY earlier.id LIMIT 1)) END AS stop
-            FROM unnest(torn, lasts) AS run (key, last)) AS run
-        WHERE run.stop IS NOT NULL;
-        EXIT WHEN torn IS NULL;
-        taken := ARRAY(
-            SELECT mine.ctid FROM pillarbox.outbox AS mine
-            WHERE mine.ctid = ANY (taken)
-              AND NOT EXISTS (
-                SELECT FROM unnest(torn, stops) AS run (key, stop) WHERE run.key = mine.message_key AND run.stop < mine.id));
         stuck := stuck || torn;
         rounds := rounds + 1;
         EXIT WHEN found_count < room OR rounds = 8;
         room := $4 - woken_count - coalesce(cardinality(taken), 0);
         EXIT WHEN room = 0;
     END LOOP;
+    -- Only what is taken lifts the mark, and not what was locked and let go: whoever looks, looks at all rows up to there.
+    IF top > mark THEN
+        SELECT max(mine.id) INTO top FROM pillarbox.outbox AS mine
+        WHERE mine.ctid = ANY (taken) AND mine.message_key IS NOT NULL;
+        IF top > mark THEN
+            mark := pillarbox.outbox_mark(top);
+            SELECT * INTO taken, torn FROM pillarbox.outbox_runs(taken, mark, moment, dead_holds);
+        END IF;
+    END IF;
     RETURN QUERY
     UPDATE pillarbox.outbox AS live
     SET owner_token = $1, fence = $2, locked_until = until,

@@ -367,6 +367,7 @@ macro_rules! conformance {
                 messages_that_become_due_behind_a_dead_one_are_parked,
                 what_comes_late_waits_for_an_open_claim,
                 however_many_come_late_they_wait_for_a_held_one,
+                a_long_backlog_that_others_have_gone_past_is_handed_out_one_run_at_a_time,
                 what_an_open_claim_wakes_keeps_its_key,
             }
             order_races {

@@ -232,7 +232,7 @@ pub async fn however_many_come_late_they_wait_for_a_held_one<H: Harness>() {
     }
     for (order, keys) in [(Order::default(), "a"), (SEQUENCE, "-")] {
         let (h, owner) = (start::<H>().await, OwnerToken::new());
-        let late = (1..=9).map(|number| format!("{keys}{number}")).collect::<Vec<_>>().join(" ");
+        let late = backlog(keys, 9);
         let mut early = h.begin().await;
         h.enqueue_in(&mut early, Enqueue::pending(&keyed(&late))).await.expect("they can be enqueued");
         enqueue(h.store(), &keyed(&format!("{keys}10"))).await;
@@ -243,6 +243,47 @@ pub async fn however_many_come_late_they_wait_for_a_held_one<H: Harness>() {
         settle_all(h.store(), owner, &held, &Verdict::Ack).await;
         assert_eq!(drained(&h, 9, order).await, [late]);
     }
+}
+
+/// Others have gone past a long backlog of a key: still none of it is handed out beside another one, neither when the head of a
+/// run comes back before the rest of it, nor when an earlier message is committed late. WRK-07, H2, H34.
+pub async fn a_long_backlog_that_others_have_gone_past_is_handed_out_one_run_at_a_time<H: Harness>() {
+    let (h, owner) = (start::<H>().await, OwnerToken::new());
+    let mut early = if H::HAS_ROW_LOCKS { Some(h.begin().await) } else { None };
+    if let Some(early) = &mut early {
+        h.enqueue_in(early, Enqueue::pending(&keyed("a0"))).await.expect("it can be enqueued");
+    }
+    enqueue(h.store(), &keyed(&backlog("a", 100))).await;
+    enqueue(h.store(), &keyed("b1")).await;
+    let take = async |limit, expected: &str| {
+        let claimed = claim_in(&h, owner, limit, Order::default()).await;
+        assert_eq!(names(&claimed), expected);
+        claimed
+    };
+    let first = take(1, "a1").await;
+    take(1, "b1").await;
+    settle_all(h.store(), owner, &first, &Verdict::Ack).await;
+    let second = take(1, "a2").await;
+    settle_all(h.store(), owner, &second, &Verdict::Ack).await;
+    let run = take(3, "a3 a4 a5").await;
+    settle_all(h.store(), owner, &run[..1], &release(Duration::ZERO)).await;
+    assert_eq!(next(&h, 1).await, "", "a4 and a5 are held");
+    settle_all(h.store(), owner, &run[1..], &release(Duration::ZERO)).await;
+    let run = take(2, "a3 a4").await;
+    let mut rest = backlog("a", 100);
+    if let Some(early) = early {
+        h.commit(early).await;
+        assert_eq!(next(&h, 1).await, "", "a3 and a4 are held");
+        rest = format!("a0 {rest}");
+    }
+    settle_all(h.store(), owner, &run, &release(Duration::ZERO)).await;
+    let rest = rest.replacen("a1 a2 ", "", 1);
+    assert_eq!(drained(&h, 40, Order::default()).await.join(" "), rest);
+}
+
+/// So many messages of a key.
+fn backlog(key: &str, count: u32) -> String {
+    (1..=count).map(|number| format!("{key}{number}")).collect::<Vec<_>>().join(" ")
 }
 
 /// Nobody gets a message of a key of which an open claim has woken another one. WRK-07, H34.
