@@ -181,6 +181,7 @@ BEGIN
     DECLARE v_waiting LONGTEXT CHARACTER SET utf8mb4;
     DECLARE v_mark BIGINT DEFAULT v_end;
     DECLARE v_deep INT DEFAULT 0;
+    DECLARE v_pending BOOLEAN;
     DECLARE v_next LONGTEXT CHARACTER SET utf8mb4 DEFAULT '[]';
     -- Rows from the mark on are in nobody's hands. Of two claimers of one key, either the one with the later row has raised the
     -- mark before the other one reads it, who then looks at that row; or the other one has locked its row before, and is
@@ -222,16 +223,19 @@ BEGIN
             AND (
                 SELECT n.`id` FROM `pillarbox_outbox_lane` AS n FORCE INDEX (`lane`)
                 STRAIGHT_JOIN `pillarbox_outbox` AS f FORCE INDEX (PRIMARY) ON f.`id` = n.`id`
-                WHERE n.`message_key` = r.`message_key` AND n.`place` = 'live' ORDER BY n.`id` LIMIT 1
-            ) > p_floor
-            AND COALESCE((
+                WHERE n.`message_key` = r.`message_key` AND n.`place` = 'live' AND n.`id` <= p_floor LIMIT 1
+            ) IS NULL
+            AND (NOT EXISTS (SELECT 1 FROM `pillarbox_outbox_shelf` AS b FORCE INDEX (`state`) WHERE b.`state` = 'pending')
+                OR COALESCE((
                 SELECT n.`id` FROM `pillarbox_outbox_lane` AS n FORCE INDEX (`lane`)
                 STRAIGHT_JOIN `pillarbox_outbox_shelf` AS h FORCE INDEX (PRIMARY) ON h.`id` = n.`id`
                 WHERE n.`message_key` = r.`message_key` AND n.`place` = 'waiting'
                     AND h.`state` = 'pending' AND h.`settled_by` IS NOT NULL
                 ORDER BY n.`id` LIMIT 1
-            ) > r.`id`, TRUE)
-            AND (NOT v_dead_hold OR COALESCE((
+            ) > r.`id`, TRUE))
+            AND (NOT v_dead_hold
+                OR NOT EXISTS (SELECT 1 FROM `pillarbox_outbox_shelf` AS b FORCE INDEX (`state`) WHERE b.`state` = 'dead')
+                OR COALESCE((
                 SELECT n.`id` FROM `pillarbox_outbox_lane` AS n FORCE INDEX (`lane`)
                 STRAIGHT_JOIN `pillarbox_outbox_shelf` AS d FORCE INDEX (PRIMARY) ON d.`id` = n.`id`
                 WHERE n.`message_key` = r.`message_key` AND n.`place` = 'dead' AND d.`state` = 'dead'
@@ -268,52 +272,66 @@ BEGIN
             ORDER BY s.`wake_at`, s.`settled_at`, s.`id` LIMIT 10000)
         ) AS n;
     ELSE
-        WITH k AS (
-            SELECT COALESCE(l.`message_key`, s.`message_key`) AS `message_key`, COALESCE(MAX(l.`id`), 0) AS `last`
-            FROM JSON_TABLE(v_rows, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
-            LEFT JOIN `pillarbox_outbox` AS l FORCE INDEX (PRIMARY) ON l.`id` = j.`id`
-            LEFT JOIN `pillarbox_outbox_shelf` AS s FORCE INDEX (PRIMARY) ON s.`id` = j.`id`
-            WHERE COALESCE(l.`message_key`, s.`message_key`) IS NOT NULL
-            GROUP BY COALESCE(l.`message_key`, s.`message_key`)
-        )
-        SELECT CONCAT('[', GROUP_CONCAT(n.`ids`), ']'), COALESCE(SUM(n.`is_deep`), 0) INTO v_near, v_deep
+        SET v_deep = 1001;
+        /*M!100600 SELECT CONCAT('[', GROUP_CONCAT(n.`id`), ']'), COUNT(*) INTO v_near, v_deep
         FROM (
-            SELECT NULLIF(CONCAT_WS(',',
-                (SELECT IF(n.`id` < v_mark, n.`id`, NULL) FROM `pillarbox_outbox_lane` AS n FORCE INDEX (`lane`)
-                STRAIGHT_JOIN `pillarbox_outbox` AS x FORCE INDEX (PRIMARY) ON x.`id` = n.`id`
-                WHERE n.`message_key` = k.`message_key` AND n.`place` = 'live' AND n.`id` > k.`last`
-                ORDER BY n.`id` LIMIT 1),
-                (SELECT IF(n.`id` < v_mark, n.`id`, NULL) FROM `pillarbox_outbox_lane` AS n FORCE INDEX (`lane`)
-                STRAIGHT_JOIN `pillarbox_outbox` AS x FORCE INDEX (PRIMARY) ON x.`id` = n.`id`
-                WHERE n.`message_key` = k.`message_key` AND n.`place` = 'live' AND n.`id` > k.`last`
-                ORDER BY n.`id` LIMIT 1 OFFSET 1),
-                (SELECT IF(n.`id` < v_mark, n.`id`, NULL) FROM `pillarbox_outbox_lane` AS n FORCE INDEX (`lane`)
-                STRAIGHT_JOIN `pillarbox_outbox` AS x FORCE INDEX (PRIMARY) ON x.`id` = n.`id`
-                WHERE n.`message_key` = k.`message_key` AND n.`place` = 'live' AND n.`id` > k.`last`
-                ORDER BY n.`id` LIMIT 1 OFFSET 2),
-                (SELECT IF(n.`id` < v_mark, n.`id`, NULL) FROM `pillarbox_outbox_lane` AS n FORCE INDEX (`lane`)
-                STRAIGHT_JOIN `pillarbox_outbox` AS x FORCE INDEX (PRIMARY) ON x.`id` = n.`id`
-                WHERE n.`message_key` = k.`message_key` AND n.`place` = 'live' AND n.`id` > k.`last`
-                ORDER BY n.`id` LIMIT 1 OFFSET 3)
-                /*!80000 , (SELECT n.`id` FROM `pillarbox_outbox_lane` AS n FORCE INDEX (`lane`)
-                STRAIGHT_JOIN `pillarbox_outbox` AS x FORCE INDEX (PRIMARY) ON x.`id` = n.`id`
-                WHERE n.`message_key` = k.`message_key` AND n.`place` = 'live' AND n.`id` > k.`last`
-                    AND (x.`locked_until` > p_now OR (x.`owner_token` IS NULL AND x.`fence` >= 0))
-                ORDER BY n.`id` LIMIT 1) */
-            ), '') AS `ids`,
-            /*M!100600 (SELECT n.`id` < v_mark FROM `pillarbox_outbox_lane` AS n FORCE INDEX (`lane`)
-                STRAIGHT_JOIN `pillarbox_outbox` AS x FORCE INDEX (PRIMARY) ON x.`id` = n.`id`
-                WHERE n.`message_key` = k.`message_key` AND n.`place` = 'live' AND n.`id` > k.`last`
-                ORDER BY n.`id` LIMIT 1 OFFSET 4) */ /*!80000 FALSE */ AS `is_deep`
-            FROM k
-            UNION ALL
-            SELECT s.`id` AS `ids`, FALSE AS `is_deep`
-            FROM k
+            SELECT x.`id`
+            FROM (
+                SELECT n.`message_key`, MAX(IF(n.`place` = 'live', n.`id`, 0)) AS `last`
+                FROM JSON_TABLE(v_rows, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
+                STRAIGHT_JOIN `pillarbox_outbox_lane` AS n FORCE INDEX (PRIMARY) ON n.`id` = j.`id`
+                GROUP BY n.`message_key`
+            ) AS k
+            STRAIGHT_JOIN `pillarbox_outbox_lane` AS x FORCE INDEX (`lane`)
+                ON x.`message_key` = k.`message_key` AND x.`place` = 'live' AND x.`id` > k.`last` AND x.`id` < v_mark
+            LIMIT 1001
+        ) AS n; */
+        -- Mostly these are all. Else those that are too many are told apart by their key.
+        IF v_deep > 1000 THEN
+            WITH k AS (
+                SELECT n.`message_key`, MAX(IF(n.`place` = 'live', n.`id`, 0)) AS `last`
+                FROM JSON_TABLE(v_rows, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
+                STRAIGHT_JOIN `pillarbox_outbox_lane` AS n FORCE INDEX (PRIMARY) ON n.`id` = j.`id`
+                GROUP BY n.`message_key`
+            )
+            SELECT CONCAT('[', GROUP_CONCAT(n.`ids`), ']'), COALESCE(SUM(n.`is_deep`), 0) INTO v_near, v_deep
+            FROM (
+                SELECT x.`id` AS `ids`, x.`id` <=> q.`fifth` AS `is_deep`
+                FROM (
+                    SELECT k.`message_key`, k.`last`, (
+                            SELECT n.`id` FROM `pillarbox_outbox_lane` AS n FORCE INDEX (`lane`)
+                            WHERE n.`message_key` = k.`message_key` AND n.`place` = 'live' AND n.`id` > k.`last`
+                                AND n.`id` < v_mark
+                            ORDER BY n.`id` LIMIT 1 OFFSET 4) AS `fifth`
+                    FROM k
+                ) AS q
+                STRAIGHT_JOIN `pillarbox_outbox_lane` AS x FORCE INDEX (`lane`)
+                    ON x.`message_key` = q.`message_key` AND x.`place` = 'live' AND x.`id` > q.`last` AND x.`id` < v_mark
+                WHERE x.`id` <= COALESCE(q.`fifth`, v_end)
+                /*!80000 UNION ALL
+                SELECT (SELECT n.`id` FROM `pillarbox_outbox_lane` AS n FORCE INDEX (`lane`)
+                    STRAIGHT_JOIN `pillarbox_outbox` AS x FORCE INDEX (PRIMARY) ON x.`id` = n.`id`
+                    WHERE n.`message_key` = k.`message_key` AND n.`place` = 'live' AND n.`id` > k.`last`
+                        AND (x.`locked_until` > p_now OR (x.`owner_token` IS NULL AND x.`fence` >= 0))
+                    ORDER BY n.`id` LIMIT 1) AS `ids`, FALSE AS `is_deep`
+                FROM k */
+            ) AS n;
+        ELSE
+            SET v_deep = 0;
+        END IF;
+        SELECT EXISTS (SELECT 1 FROM `pillarbox_outbox_shelf` FORCE INDEX (`state`) WHERE `state` = 'pending') INTO v_pending;
+        IF v_pending THEN
+            SELECT CONCAT('[', CONCAT_WS(',', SUBSTR(v_near, 2, CHAR_LENGTH(v_near) - 2), GROUP_CONCAT(s.`id`)), ']') INTO v_near
+            FROM (
+                SELECT DISTINCT n.`message_key`
+                FROM JSON_TABLE(v_rows, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
+                STRAIGHT_JOIN `pillarbox_outbox_lane` AS n FORCE INDEX (PRIMARY) ON n.`id` = j.`id`
+            ) AS k
             STRAIGHT_JOIN `pillarbox_outbox_lane` AS w FORCE INDEX (`lane`)
                 ON w.`message_key` = k.`message_key` AND w.`place` = 'waiting'
             STRAIGHT_JOIN `pillarbox_outbox_shelf` AS s FORCE INDEX (PRIMARY) ON s.`id` = w.`id`
-            WHERE s.`state` = 'pending' AND s.`due_at` <= v_soon
-        ) AS n;
+            WHERE s.`state` = 'pending' AND s.`due_at` <= v_soon;
+        END IF;
         -- A key of which others have gone past a long backlog. It is looked through once: as long as a row that is clear stands
         -- there for all to see, nobody takes a later one. So the look ends at the first that is clear, and is spared where
         -- one of ours is, until now. The next row will be clear when all of them could be locked.
@@ -460,8 +478,9 @@ DELIMITER ;
 -- Leases up to `p_limit` messages. Rows that waited come from the shelf; the others are taken in the order of the primary
 -- key, without a sort and without waiting for anybody. A message with a key that is not in the lane is put there instead, for the
 -- next claim: the others have to see what is held. `p_order`: 1, dead messages hold back the later ones of their key;
--- 2, all messages as one key; 4, there may be messages with a key, which else is looked up; 8, answer when some were put into
--- the lane. Else a variable of the session tells how many more the next claim may bring. `p_served` has a byte for each
+-- 2, all messages as one key; 4, there may be messages with a key: else the claim begins as if there were none; 8, answer when it
+-- met some all the same, and when some were put into the lane. Else a variable of the session tells how many more the next
+-- claim may bring. `p_served` has a byte for each
 -- partition, 1 where it is served: of messages with a key only those of served ones are taken, or all when it is NULL. A key
 -- without a hash is partition 0's. `p_left_out` are topics that stay where they are, and with them what comes behind in their
 -- keys, each between two bytes of zero, or NULL for none. Those that waited are moved over all the same: on the shelf nothing
@@ -486,6 +505,7 @@ BEGIN
     DECLARE v_seen LONGTEXT CHARACTER SET utf8mb4 DEFAULT '[]';
     DECLARE v_due BOOLEAN;
     DECLARE v_keys BOOLEAN;
+    DECLARE v_pending, v_dead BOOLEAN DEFAULT TRUE;
     DECLARE v_keyed INT;
     DECLARE v_loose INT DEFAULT 0;
     DECLARE v_top BIGINT;
@@ -497,9 +517,14 @@ BEGIN
     DECLARE v_first BIGINT;
     DECLARE v_last BIGINT DEFAULT v_floor;
     DECLARE v_rounds INT DEFAULT 0;
-    SELECT EXISTS (SELECT 1 FROM `pillarbox_outbox_shelf` WHERE `state` = 'pending' AND `wake_at` <= v_now),
-        p_order & 6 OR EXISTS (SELECT 1 FROM `pillarbox_outbox_lane`)
+    SELECT EXISTS (SELECT 1 FROM `pillarbox_outbox_shelf` WHERE `state` = 'pending' AND `wake_at` <= v_now), p_order & 6 > 0
     INTO v_due, v_keys;
+    -- A hint for the scan; the look at locked rows asks again.
+    IF v_keys THEN
+        SELECT EXISTS (SELECT 1 FROM `pillarbox_outbox_shelf` FORCE INDEX (`state`) WHERE `state` = 'pending'),
+            v_dead_hold AND EXISTS (SELECT 1 FROM `pillarbox_outbox_shelf` FORCE INDEX (`state`) WHERE `state` = 'dead')
+        INTO v_pending, v_dead;
+    END IF;
     IF v_due OR v_keys THEN
         SET SESSION group_concat_max_len = GREATEST(@@SESSION.group_concat_max_len, 4194304);
     END IF;
@@ -602,9 +627,11 @@ BEGIN
             ORDER BY `id` LIMIT v_room FOR UPDATE SKIP LOCKED
         ) AS c;
         IF v_keys THEN
-            -- They came by a plain INSERT, or a moment ago.
             SET SESSION group_concat_max_len = GREATEST(@@SESSION.group_concat_max_len, 4194304);
             SET v_taken = 0, v_last = v_floor;
+            IF p_order & 8 THEN
+                SELECT TRUE AS `met`;
+            END IF;
         END IF;
     END IF;
     IF v_waiting = 0 AND NOT v_keys THEN
@@ -661,9 +688,8 @@ BEGIN
             SELECT c.`id`, c.`message_key`, c.`message_key` IS NOT NULL
                 AND (SELECT p.`id` FROM `pillarbox_outbox_lane` AS p WHERE p.`id` = c.`id`) IS NULL AS `is_loose`
             FROM `pillarbox_outbox` AS c FORCE INDEX (PRIMARY)
-            WHERE c.`id` > v_last AND ((c.`message_key` IS NOT NULL
-                    AND (SELECT p.`id` FROM `pillarbox_outbox_lane` AS p WHERE p.`id` = c.`id`) IS NULL)
-                OR (c.`owner_token` IS NULL OR (c.`locked_until` <= v_now AND c.`lost_lease_count` < p_lost_leases_max))
+            WHERE c.`id` > v_last
+                AND (c.`owner_token` IS NULL OR (c.`locked_until` <= v_now AND c.`lost_lease_count` < p_lost_leases_max))
                 AND (c.`due_at` IS NULL OR c.`due_at` <= v_now) AND (c.`expires_at` IS NULL OR c.`expires_at` > v_now)
                 AND (p_left_out IS NULL OR LOCATE(CONCAT(x'00', CAST(c.`topic` AS BINARY), x'00'), p_left_out) = 0)
                 AND (c.`message_key` IS NULL OR v_in_sequence OR (
@@ -678,19 +704,19 @@ BEGIN
                         STRAIGHT_JOIN `pillarbox_outbox` AS f FORCE INDEX (PRIMARY) ON f.`id` = n.`id`
                         WHERE n.`message_key` = c.`message_key` AND n.`place` = 'live' ORDER BY n.`id` LIMIT 1
                     ), TRUE)
-                    AND COALESCE((
+                    AND (NOT v_pending OR COALESCE((
                         SELECT n.`id` FROM `pillarbox_outbox_lane` AS n FORCE INDEX (`lane`)
                         STRAIGHT_JOIN `pillarbox_outbox_shelf` AS h FORCE INDEX (PRIMARY) ON h.`id` = n.`id`
                         WHERE n.`message_key` = c.`message_key` AND n.`place` = 'waiting'
                             AND h.`state` = 'pending' AND h.`settled_by` IS NOT NULL
                         ORDER BY n.`id` LIMIT 1
-                    ) > c.`id`, TRUE)
-                    AND (NOT v_dead_hold OR COALESCE((
+                    ) > c.`id`, TRUE))
+                    AND (NOT v_dead OR COALESCE((
                         SELECT n.`id` FROM `pillarbox_outbox_lane` AS n FORCE INDEX (`lane`)
                         STRAIGHT_JOIN `pillarbox_outbox_shelf` AS d FORCE INDEX (PRIMARY) ON d.`id` = n.`id`
                         WHERE n.`message_key` = c.`message_key` AND n.`place` = 'dead' AND d.`state` = 'dead'
                         ORDER BY n.`id` LIMIT 1
-                    ) > c.`id`, TRUE)))))
+                    ) > c.`id`, TRUE))))
             ORDER BY c.`id` LIMIT v_open FOR UPDATE SKIP LOCKED
         ) AS w;
         SET v_ids = JSON_MERGE_PRESERVE(COALESCE(v_ids, '[]'), COALESCE(v_run, '[]'));
@@ -706,16 +732,26 @@ BEGIN
         /*M!100600 UPDATE JSON_TABLE(v_ids, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
         STRAIGHT_JOIN `pillarbox_outbox_lane` AS n FORCE INDEX (PRIMARY) ON n.`id` = j.`id`
         SET n.`is_clear` = FALSE WHERE n.`is_clear`; */
-        UPDATE (
-            SELECT o.`id`, o.`attempts`, o.`lost_lease_count`, o.`owner_token` IS NOT NULL AS `was_leased`
-            FROM JSON_TABLE(v_ids, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
-            STRAIGHT_JOIN `pillarbox_outbox` AS o FORCE INDEX (PRIMARY) ON o.`id` = j.`id`
-            LIMIT 1000000
-        ) AS c
-        STRAIGHT_JOIN `pillarbox_outbox` AS l FORCE INDEX (PRIMARY) ON l.`id` = c.`id`
-        SET l.`owner_token` = p_owner, l.`fence` = p_fence, l.`locked_until` = v_until,
-            l.`attempts` = LEAST(c.`attempts`, 2147483646) + 1,
-            l.`lost_lease_count` = LEAST(c.`lost_lease_count`, 2147483646) + c.`was_leased`;
+        SELECT MIN(j.`id`), MAX(j.`id`) INTO v_first, v_last
+        FROM JSON_TABLE(v_ids, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j;
+        IF v_taken = v_last - v_first + 1 THEN
+            UPDATE `pillarbox_outbox` FORCE INDEX (PRIMARY)
+            SET `lost_lease_count` = LEAST(`lost_lease_count`, 2147483646) + (`owner_token` IS NOT NULL),
+                `attempts` = LEAST(`attempts`, 2147483646) + 1,
+                `owner_token` = p_owner, `fence` = p_fence, `locked_until` = v_until
+            WHERE `id` BETWEEN v_first AND v_last ORDER BY `id` LIMIT v_taken;
+        ELSE
+            UPDATE (
+                SELECT o.`id`, o.`attempts`, o.`lost_lease_count`, o.`owner_token` IS NOT NULL AS `was_leased`
+                FROM JSON_TABLE(v_ids, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
+                STRAIGHT_JOIN `pillarbox_outbox` AS o FORCE INDEX (PRIMARY) ON o.`id` = j.`id`
+                LIMIT 1000000
+            ) AS c
+            STRAIGHT_JOIN `pillarbox_outbox` AS l FORCE INDEX (PRIMARY) ON l.`id` = c.`id`
+            SET l.`owner_token` = p_owner, l.`fence` = p_fence, l.`locked_until` = v_until,
+                l.`attempts` = LEAST(c.`attempts`, 2147483646) + 1,
+                l.`lost_lease_count` = LEAST(c.`lost_lease_count`, 2147483646) + c.`was_leased`;
+        END IF;
         SELECT l.`id`, l.`message_id`, l.`topic`, l.`payload`, l.`created_at`, l.`due_at`, l.`expires_at`,
             l.`attempts`, l.`lost_lease_count`, l.`priority`, l.`message_type`, l.`aggregate_type`,
             l.`aggregate_id`, l.`tenant_id`, l.`message_key`, l.`correlation_id`, l.`causation_id`,

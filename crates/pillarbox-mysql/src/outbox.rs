@@ -412,13 +412,12 @@ impl MysqlStore {
         Ok(taken)
     }
 
-    /// Whether a claim found messages with keys that somebody inserted by hand. They can be claimed now.
+    /// Whether a claim found messages with keys that somebody inserted by hand. They can be claimed now. Notes that there are keys.
     fn registered(&self, rows: &[MySqlRow]) -> bool {
-        let has_registered = rows.iter().any(|row| answers(row, "registered"));
-        if has_registered {
+        if rows.iter().any(|row| answers(row, "met")) {
             self.inner.has_keys.store(true, Ordering::Relaxed);
         }
-        has_registered
+        rows.iter().any(|row| answers(row, "registered"))
     }
 
     /// The messages of a claim, sorted, and the highest row of those that had not waited.
@@ -440,9 +439,8 @@ impl MysqlStore {
         Ok((taken, highest))
     }
 
-    /// The order as the routine takes it. The third bit spares it the look whether there are keys at all: many settled
-    /// messages with keys, kept in the lane by somebody's old snapshot, would make that look long. The last asks for an answer
-    /// when some were put into the lane.
+    /// The order as the routine takes it. The third bit spares it a walk as if there were no keys; the last asks for an answer
+    /// when it met some, and when some were put into the lane.
     fn order_bits(&self, claim: &Claim) -> i64 {
         let order = claim.order();
         let has_keys = self.inner.has_keys.load(Ordering::Relaxed);
