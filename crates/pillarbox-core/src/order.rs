@@ -11,7 +11,7 @@
 //!
 //! Two transactions that overlap have no order of their own: the sequence numbers both, and their commits may come the other
 //! way round. The one that is visible first goes first; the other one waits until that is through. For that a claim looks at
-//! later messages of the key as well, as far as any was ever claimed. Messages that came back, being replayed or given back,
+//! later messages of the key as well, as far as any was ever claimed (on MySQL at a few). Messages that came back, being replayed or given back,
 //! may stand before one that is held, too, and wait for it likewise.
 
 use crate::outbox::Verdict;

@@ -81,7 +81,7 @@ CREATE TABLE IF NOT EXISTS `pillarbox_outbox_lane` (
     `place` ENUM ('live', 'waiting', 'dead') NOT NULL,
     `is_clear` BOOLEAN NOT NULL DEFAULT FALSE,
     PRIMARY KEY (`id`),
-    KEY `lane` (`message_key`, `place`, `id`)
+    KEY `lane` (`place`, `message_key`, `id`)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4
     /*M!100600 COLLATE utf8mb4_nopad_bin */ /*!80017 COLLATE utf8mb4_0900_bin */;
 

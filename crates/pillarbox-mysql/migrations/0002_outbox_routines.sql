@@ -85,7 +85,7 @@ BEGIN
             IF p_message_key IS NOT NULL THEN
                 INSERT INTO `pillarbox_outbox_lane` (`id`, `message_key`, `place`)
                 VALUES (v_id, p_message_key, IF(v_due > v_now, 'waiting', 'live'))
-                ON DUPLICATE KEY UPDATE `id` = `id`;
+                ON DUPLICATE KEY UPDATE `message_key` = VALUES(`message_key`), `place` = VALUES(`place`), `is_clear` = FALSE;
             END IF;
             SELECT v_id AS `id`, p_message_id AS `message_id`, v_leased AS `leased`;
         END IF;
@@ -182,6 +182,8 @@ BEGIN
     DECLARE v_mark BIGINT DEFAULT v_end;
     DECLARE v_deep INT DEFAULT 0;
     DECLARE v_pending BOOLEAN;
+    DECLARE v_reach BIGINT;
+    DECLARE v_due LONGTEXT CHARACTER SET utf8mb4;
     DECLARE v_next LONGTEXT CHARACTER SET utf8mb4 DEFAULT '[]';
     -- Rows from the mark on are in nobody's hands. Of two claimers of one key, either the one with the later row has raised the
     -- mark before the other one reads it, who then looks at that row; or the other one has locked its row before, and is
@@ -241,6 +243,15 @@ BEGIN
                 WHERE n.`message_key` = r.`message_key` AND n.`place` = 'dead' AND d.`state` = 'dead'
                 ORDER BY n.`id` LIMIT 1
             ) > r.`id`, TRUE)));
+    ELSEIF NOT v_in_sequence THEN
+        SELECT JSON_ARRAYAGG(j.`id`) INTO p_ids
+        FROM JSON_TABLE(v_rows, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
+        LEFT JOIN `pillarbox_outbox_lane` AS w FORCE INDEX (PRIMARY) ON w.`id` = j.`id`
+        WHERE w.`id` IS NULL OR (
+            SELECT n.`id` FROM `pillarbox_outbox_lane` AS n FORCE INDEX (`lane`)
+            STRAIGHT_JOIN `pillarbox_outbox` AS f FORCE INDEX (PRIMARY) ON f.`id` = n.`id`
+            WHERE n.`message_key` = w.`message_key` AND n.`place` = 'live' AND n.`id` < j.`id` LIMIT 1
+        ) IS NULL;
     END IF;
     SET v_rows = p_ids;
     -- Who else may be at the key: the next rows of the hot table, and those of the shelf that are due. Rows before one that is
@@ -272,6 +283,20 @@ BEGIN
             ORDER BY s.`wake_at`, s.`settled_at`, s.`id` LIMIT 10000)
         ) AS n;
     ELSE
+        -- Those that are due on the shelf first: a claim that takes one moves it to the others.
+        SELECT EXISTS (SELECT 1 FROM `pillarbox_outbox_shelf` FORCE INDEX (`state`) WHERE `state` = 'pending') INTO v_pending;
+        IF v_pending THEN
+            SELECT GROUP_CONCAT(s.`id`) INTO v_due
+            FROM (
+                SELECT DISTINCT n.`message_key`
+                FROM JSON_TABLE(v_rows, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
+                STRAIGHT_JOIN `pillarbox_outbox_lane` AS n FORCE INDEX (PRIMARY) ON n.`id` = j.`id`
+            ) AS k
+            STRAIGHT_JOIN `pillarbox_outbox_lane` AS w FORCE INDEX (`lane`)
+                ON w.`message_key` = k.`message_key` AND w.`place` = 'waiting'
+            STRAIGHT_JOIN `pillarbox_outbox_shelf` AS s FORCE INDEX (PRIMARY) ON s.`id` = w.`id`
+            WHERE s.`state` = 'pending' AND s.`due_at` <= v_soon;
+        END IF;
         SET v_deep = 1001;
         /*M!100600 SELECT CONCAT('[', GROUP_CONCAT(n.`id`), ']'), COUNT(*) INTO v_near, v_deep
         FROM (
@@ -319,19 +344,8 @@ BEGIN
         ELSE
             SET v_deep = 0;
         END IF;
-        SELECT EXISTS (SELECT 1 FROM `pillarbox_outbox_shelf` FORCE INDEX (`state`) WHERE `state` = 'pending') INTO v_pending;
-        IF v_pending THEN
-            SELECT CONCAT('[', CONCAT_WS(',', SUBSTR(v_near, 2, CHAR_LENGTH(v_near) - 2), GROUP_CONCAT(s.`id`)), ']') INTO v_near
-            FROM (
-                SELECT DISTINCT n.`message_key`
-                FROM JSON_TABLE(v_rows, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
-                STRAIGHT_JOIN `pillarbox_outbox_lane` AS n FORCE INDEX (PRIMARY) ON n.`id` = j.`id`
-            ) AS k
-            STRAIGHT_JOIN `pillarbox_outbox_lane` AS w FORCE INDEX (`lane`)
-                ON w.`message_key` = k.`message_key` AND w.`place` = 'waiting'
-            STRAIGHT_JOIN `pillarbox_outbox_shelf` AS s FORCE INDEX (PRIMARY) ON s.`id` = w.`id`
-            WHERE s.`state` = 'pending' AND s.`due_at` <= v_soon;
-        END IF;
+        SET v_near = IF(v_due IS NULL, v_near,
+            CONCAT('[', CONCAT_WS(',', SUBSTR(v_near, 2, CHAR_LENGTH(v_near) - 2), v_due), ']'));
         -- A key of which others have gone past a long backlog. It is looked through once: as long as a row that is clear stands
         -- there for all to see, nobody takes a later one. So the look ends at the first that is clear, and is spared where
         -- one of ours is, until now. The next row will be clear when all of them could be locked.
@@ -352,21 +366,28 @@ BEGIN
                 ) AS o
                 WHERE (
                     SELECT n.`id` FROM `pillarbox_outbox_lane` AS n FORCE INDEX (`lane`)
-                    STRAIGHT_JOIN `pillarbox_outbox` AS x FORCE INDEX (PRIMARY) ON x.`id` = n.`id`
                     WHERE n.`message_key` = o.`message_key` AND n.`place` = 'live' AND n.`id` > o.`last`
-                    ORDER BY n.`id` LIMIT 1 OFFSET 4) < v_mark
+                    ORDER BY n.`id` LIMIT 1 OFFSET 3) < v_mark
             ) DO
                 SET v_next = JSON_ARRAY_APPEND(v_next, '$', d.`next`);
                 IF NOT d.`is_clear` THEN
-                    SELECT CONCAT(LEFT(v_near, CHAR_LENGTH(v_near) - 1), COALESCE(CONCAT(',', GROUP_CONCAT(n.`id`)), ''), ']')
+                    SELECT COALESCE((
+                        SELECT e.`id` FROM `pillarbox_outbox_lane` AS e FORCE INDEX (`lane`)
+                        WHERE e.`message_key` = d.`message_key` AND e.`place` = 'live' AND e.`id` > d.`last`
+                            AND e.`id` < v_mark AND e.`is_clear`
+                        ORDER BY e.`id` LIMIT 1), v_mark - 1) INTO v_reach;
+                    SELECT CONCAT(LEFT(v_near, CHAR_LENGTH(v_near) - 1), COALESCE(CONCAT(',', GROUP_CONCAT(f.`id`)), ''), ']')
                     INTO v_near
-                    FROM `pillarbox_outbox_lane` AS n FORCE INDEX (`lane`)
-                    WHERE n.`message_key` = d.`message_key` AND n.`place` = 'live' AND n.`id` > d.`last`
-                        AND n.`id` <= COALESCE((
-                            SELECT e.`id` FROM `pillarbox_outbox_lane` AS e FORCE INDEX (`lane`)
-                            WHERE e.`message_key` = d.`message_key` AND e.`place` = 'live' AND e.`id` > d.`last`
-                                AND e.`id` < v_mark AND e.`is_clear`
-                            ORDER BY e.`id` LIMIT 1), v_mark - 1);
+                    FROM (
+                        (SELECT n.`id` FROM `pillarbox_outbox_lane` AS n FORCE INDEX (`lane`)
+                        WHERE n.`message_key` = d.`message_key` AND n.`place` = 'live' AND n.`id` > d.`last`
+                            AND n.`id` <= v_reach ORDER BY n.`id` LIMIT 100000)
+                        UNION
+                        (SELECT n.`id` FROM `pillarbox_outbox_lane` AS n FORCE INDEX (`lane`)
+                        STRAIGHT_JOIN `pillarbox_outbox` AS x FORCE INDEX (PRIMARY) ON x.`id` = n.`id`
+                        WHERE n.`message_key` = d.`message_key` AND n.`place` = 'live' AND n.`id` > d.`last`
+                            AND n.`id` <= v_reach AND x.`locked_until` > p_now LIMIT 1)
+                    ) AS f;
                 END IF;
             END FOR;
         END IF; */
@@ -405,13 +426,20 @@ BEGIN
                             SELECT i.`id` FROM JSON_TABLE(v_waiting, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS i)
                 );
         END IF;
-        /*M!100600 IF v_deep > 0 AND p_ids IS NOT NULL THEN
+        -- A lease that ran out can still be renewed.
+        /*M!100600 IF v_deep > 0 AND p_last > 0 AND p_ids IS NOT NULL THEN
             SELECT CONCAT('[', GROUP_CONCAT(j.`id`), ']') INTO v_next
             FROM JSON_TABLE(v_next, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
             STRAIGHT_JOIN `pillarbox_outbox` AS x FORCE INDEX (PRIMARY) ON x.`id` = j.`id`
             WHERE x.`message_key` IN (
                 SELECT n.`message_key` FROM JSON_TABLE(p_ids, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS i
-                STRAIGHT_JOIN `pillarbox_outbox_lane` AS n FORCE INDEX (PRIMARY) ON n.`id` = i.`id`);
+                STRAIGHT_JOIN `pillarbox_outbox_lane` AS n FORCE INDEX (PRIMARY) ON n.`id` = i.`id`)
+                AND (
+                    SELECT n.`id` FROM `pillarbox_outbox_lane` AS n FORCE INDEX (`lane`)
+                    STRAIGHT_JOIN `pillarbox_outbox` AS f FORCE INDEX (PRIMARY) ON f.`id` = n.`id`
+                    WHERE n.`message_key` = x.`message_key` AND n.`place` = 'live' AND n.`id` >= x.`id` AND n.`id` < v_mark
+                        AND f.`owner_token` IS NOT NULL LIMIT 1
+                ) IS NULL;
             UPDATE JSON_TABLE(COALESCE(v_next, '[]'), '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
             STRAIGHT_JOIN `pillarbox_outbox_lane` AS n FORCE INDEX (PRIMARY) ON n.`id` = j.`id`
             SET n.`is_clear` = TRUE;
@@ -478,8 +506,8 @@ DELIMITER ;
 -- Leases up to `p_limit` messages. Rows that waited come from the shelf; the others are taken in the order of the primary
 -- key, without a sort and without waiting for anybody. A message with a key that is not in the lane is put there instead, for the
 -- next claim: the others have to see what is held. `p_order`: 1, dead messages hold back the later ones of their key;
--- 2, all messages as one key; 4, there may be messages with a key: else the claim begins as if there were none; 8, answer when it
--- met some all the same, and when some were put into the lane. Else a variable of the session tells how many more the next
+-- 2, all messages as one key; 4, there may be messages with a key, which else is looked up; 8, answer when some were met all
+-- the same, and when some were put into the lane. Else a variable of the session tells how many more the next
 -- claim may bring. `p_served` has a byte for each
 -- partition, 1 where it is served: of messages with a key only those of served ones are taken, or all when it is NULL. A key
 -- without a hash is partition 0's. `p_left_out` are topics that stay where they are, and with them what comes behind in their
@@ -517,7 +545,8 @@ BEGIN
     DECLARE v_first BIGINT;
     DECLARE v_last BIGINT DEFAULT v_floor;
     DECLARE v_rounds INT DEFAULT 0;
-    SELECT EXISTS (SELECT 1 FROM `pillarbox_outbox_shelf` WHERE `state` = 'pending' AND `wake_at` <= v_now), p_order & 6 > 0
+    SELECT EXISTS (SELECT 1 FROM `pillarbox_outbox_shelf` WHERE `state` = 'pending' AND `wake_at` <= v_now),
+        p_order & 6 OR EXISTS (SELECT 1 FROM `pillarbox_outbox_lane` FORCE INDEX (`lane`) WHERE `place` = 'live')
     INTO v_due, v_keys;
     -- A hint for the scan; the look at locked rows asks again.
     IF v_keys THEN
@@ -602,7 +631,7 @@ BEGIN
         FROM JSON_TABLE(v_ids, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
         STRAIGHT_JOIN `pillarbox_outbox_shelf` AS s FORCE INDEX (PRIMARY) ON s.`id` = j.`id`
         WHERE s.`message_key` IS NOT NULL
-        ON DUPLICATE KEY UPDATE `place` = VALUES(`place`), `is_clear` = FALSE;
+        ON DUPLICATE KEY UPDATE `message_key` = VALUES(`message_key`), `place` = VALUES(`place`), `is_clear` = FALSE;
         DELETE s FROM JSON_TABLE(v_ids, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
         STRAIGHT_JOIN `pillarbox_outbox_shelf` AS s FORCE INDEX (PRIMARY) ON s.`id` = j.`id`;
         SELECT l.`id`, l.`message_id`, l.`topic`, l.`payload`, l.`created_at`, l.`due_at`, l.`expires_at`,
@@ -774,7 +803,7 @@ BEGIN
         SELECT c.`id`, c.`message_key`, 'live'
         FROM JSON_TABLE(COALESCE(v_run, '[]'), '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
         STRAIGHT_JOIN `pillarbox_outbox` AS c FORCE INDEX (PRIMARY) ON c.`id` = j.`id`
-        ON DUPLICATE KEY UPDATE `pillarbox_outbox_lane`.`id` = `pillarbox_outbox_lane`.`id`;
+        ON DUPLICATE KEY UPDATE `message_key` = VALUES(`message_key`), `place` = VALUES(`place`), `is_clear` = FALSE;
         SET @pillarbox_outbox_left = p_limit - v_waiting - v_taken;
         IF p_order & 8 THEN
             SELECT v_loose AS `registered`;
@@ -837,7 +866,7 @@ BEGIN
         ON s.`id` = IF(l.`message_key` IS NULL, NULL, l.`id`)
     WHERE l.`owner_token` = p_owner AND l.`fence` = j.`fence`
         AND (j.`verdict` = 'fail' OR (j.`verdict` IN ('abandon', 'release') AND j.`delay` > 0))
-    ON DUPLICATE KEY UPDATE `place` = VALUES(`place`), `is_clear` = FALSE;
+    ON DUPLICATE KEY UPDATE `message_key` = VALUES(`message_key`), `place` = VALUES(`place`), `is_clear` = FALSE;
     DELETE l, n
     FROM JSON_TABLE(p_verdicts, '$[*]' COLUMNS (
         `id` BIGINT PATH '$[0]', `fence` BIGINT PATH '$[1]', `verdict` VARCHAR(8) CHARACTER SET utf8mb4 PATH '$[2]',
@@ -907,7 +936,7 @@ BEGIN
             SELECT l.`id`, l.`message_key`, 'live'
             FROM JSON_TABLE(COALESCE(v_ids, '[]'), '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
             STRAIGHT_JOIN `pillarbox_outbox` AS l FORCE INDEX (PRIMARY) ON l.`id` = j.`id`
-            ON DUPLICATE KEY UPDATE `pillarbox_outbox_lane`.`id` = `pillarbox_outbox_lane`.`id`;
+            ON DUPLICATE KEY UPDATE `message_key` = VALUES(`message_key`), `place` = VALUES(`place`), `is_clear` = FALSE;
         END IF;
     END IF;
     -- First: what is buried below parks nothing before the next look.
@@ -933,7 +962,7 @@ BEGIN
             SELECT s.`id`, s.`message_key`, 'dead'
             FROM JSON_TABLE(v_ids, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
             STRAIGHT_JOIN `pillarbox_outbox_shelf` AS s FORCE INDEX (PRIMARY) ON s.`id` = j.`id`
-            ON DUPLICATE KEY UPDATE `place` = VALUES(`place`), `is_clear` = FALSE;
+            ON DUPLICATE KEY UPDATE `message_key` = VALUES(`message_key`), `place` = VALUES(`place`), `is_clear` = FALSE;
         END IF;
     END IF;
     SELECT JSON_ARRAYAGG(l.`id`) INTO v_found
@@ -1011,7 +1040,7 @@ BEGIN
         STRAIGHT_JOIN `pillarbox_outbox_shelf` AS s FORCE INDEX (PRIMARY)
             ON s.`id` = IF(l.`message_key` IS NULL, NULL, l.`id`)
         WHERE j.`fate` NOT IN ('released', 'free')
-        ON DUPLICATE KEY UPDATE `place` = VALUES(`place`), `is_clear` = FALSE;
+        ON DUPLICATE KEY UPDATE `message_key` = VALUES(`message_key`), `place` = VALUES(`place`), `is_clear` = FALSE;
         DELETE l, n
         FROM JSON_TABLE(v_ids, '$[*]' COLUMNS (
             `id` BIGINT PATH '$[0]', `fate` VARCHAR(8) CHARACTER SET utf8mb4 PATH '$[1]')) AS j
@@ -1044,7 +1073,7 @@ BEGIN
             FROM JSON_TABLE(v_ids, '$[*]' COLUMNS (`id` BIGINT PATH '$')) AS j
             STRAIGHT_JOIN `pillarbox_outbox_shelf` AS s FORCE INDEX (PRIMARY) ON s.`id` = j.`id`
             WHERE s.`message_key` IS NOT NULL
-            ON DUPLICATE KEY UPDATE `place` = VALUES(`place`), `is_clear` = FALSE;
+            ON DUPLICATE KEY UPDATE `message_key` = VALUES(`message_key`), `place` = VALUES(`place`), `is_clear` = FALSE;
         END IF;
     END IF;
     SELECT v_released AS `released`, v_lost AS `lost`, v_expired + v_overdue AS `expired`,

@@ -400,11 +400,14 @@ impl MysqlStore {
             let start = if has_registered { Some(look.above()) } else { look.again(highest) };
             let Some(start) = start else { break };
             let more = self.transact(vec![self.next(&rest, start).statement]).await;
-            let Ok(rows) = more else { return Ok(taken) };
-            let Ok((more, more_highest)) = self.claimed_in(&rows) else { return Ok(taken) };
+            let more = more.and_then(|rows| Ok((self.claimed_in(&rows)?, self.registered(&rows))));
+            let Ok(((more, more_highest), registered)) = more else {
+                taken.sort_by_key(|message| message.held.work_id);
+                return Ok(taken);
+            };
             // Above what the first look brought there may be what this one had no room for.
             highest = if has_registered { more_highest.or(highest) } else { more_highest };
-            has_registered = self.registered(&rows);
+            has_registered = registered;
             taken.extend(more);
         }
         taken.sort_by_key(|message| message.held.work_id);
@@ -439,8 +442,9 @@ impl MysqlStore {
         Ok((taken, highest))
     }
 
-    /// The order as the routine takes it. The third bit spares it a walk as if there were no keys; the last asks for an answer
-    /// when it met some, and when some were put into the lane.
+    /// The order as the routine takes it. The third bit spares it the look whether there are keys at all: many settled
+    /// messages with keys, kept in the lane by somebody's old snapshot, would make that look long. The last asks for an answer
+    /// when some were met all the same, and when some were put into the lane.
     fn order_bits(&self, claim: &Claim) -> i64 {
         let order = claim.order();
         let has_keys = self.inner.has_keys.load(Ordering::Relaxed);

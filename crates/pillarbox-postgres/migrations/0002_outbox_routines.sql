@@ -242,6 +242,14 @@ CREATE OR REPLACE FUNCTION pillarbox.outbox_mark(bigint) RETURNS bigint LANGUAGE
 DECLARE
     mark bigint := coalesce(pg_sequence_last_value('pillarbox.outbox_claimed'), 0);
 BEGIN
+    -- So far behind only where keys come late to an outbox. Everybody is, so nobody lifts it otherwise meanwhile.
+    IF mark < $1 - 20000000 THEN
+        PERFORM pg_advisory_xact_lock(hashtextextended('pillarbox.outbox mark', 0));
+        mark := coalesce(pg_sequence_last_value('pillarbox.outbox_claimed'), 0);
+        IF mark < $1 - 20000000 THEN
+            mark := setval('pillarbox.outbox_claimed', $1);
+        END IF;
+    END IF;
     WHILE mark < $1 LOOP
         mark := nextval('pillarbox.outbox_claimed');
     END LOOP;
@@ -318,9 +326,10 @@ BEGIN
             WHERE any_key.message_key IS NOT NULL AND any_key.state <> 'done'))
       AND EXISTS (
             SELECT FROM pillarbox.outbox_shelf AS earlier
-            WHERE earlier.message_key = run.key AND earlier.id < run.last AND earlier.state <> 'done'
-              AND CASE earlier.state WHEN 'dead' THEN $4
-                       ELSE earlier.settled_by IS NOT NULL OR earlier.xmax <> '0'::xid END);
+            WHERE earlier.message_key = run.key AND earlier.state <> 'done'
+              AND (earlier.state = 'pending' AND earlier.xmax <> '0'::xid
+                OR earlier.id < run.last
+                  AND CASE earlier.state WHEN 'dead' THEN $4 ELSE earlier.settled_by IS NOT NULL END));
     IF torn IS NULL THEN
         RETURN;
     END IF;
@@ -335,7 +344,12 @@ BEGIN
                 WHERE next.message_key = run.key AND next.id > run.last AND next.owner_token IS NULL
                 ORDER BY next.id LIMIT 1
                 FOR NO KEY UPDATE SKIP LOCKED) AS next
-            WHERE run.is_deep AND run.key <> ALL (held) AND next.fence <> -2));
+            -- A lease that ran out can still be renewed.
+            WHERE run.is_deep AND run.key <> ALL (held) AND next.fence <> -2
+              AND NOT EXISTS (
+                SELECT FROM pillarbox.outbox AS lapsed
+                WHERE lapsed.message_key = run.key AND lapsed.id > run.last AND lapsed.id <= $2
+                  AND lapsed.owner_token IS NOT NULL)));
     END IF;
     SELECT array_agg(run.key), array_agg(run.stop) INTO torn, stops
     FROM (
@@ -442,7 +456,11 @@ BEGIN
             held := pillarbox.outbox_held(held, array_fill(0::bigint, ARRAY[cardinality(held)]), '{}', tids, moment, mark);
             tids := ARRAY(
                 SELECT shelf.ctid FROM pillarbox.outbox_shelf AS shelf
-                WHERE shelf.ctid = ANY (tids) AND (shelf.message_key IS NULL OR shelf.message_key <> ALL (held)));
+                WHERE shelf.ctid = ANY (tids) AND (shelf.message_key IS NULL OR (
+                    shelf.message_key <> ALL (held)
+                    AND NOT EXISTS (
+                        SELECT FROM pillarbox.outbox AS lane
+                        WHERE lane.message_key = shelf.message_key AND lane.id < shelf.id))));
         END IF;
         RETURN QUERY SELECT * FROM pillarbox.outbox_wake(tids, $1, $2, $3, moment);
         GET DIAGNOSTICS woken_count = ROW_COUNT;
