@@ -331,6 +331,30 @@ fn session_time_zones_change_nothing() {
     });
 }
 
+/// WRK-07, H2, H34: a message that is committed late waits for a later one of its key that an open claim has woken.
+#[test]
+fn what_comes_late_waits_for_one_that_an_open_claim_wakes() {
+    run(|| async {
+        let harness = PostgresHarness::<Direct>::start(always_everything()).await;
+        let store = harness.store();
+        let keyed = || Message::new("t", "").key("a");
+        let mut early = harness.begin().await;
+        store.enqueue_in(&mut early, Enqueue::pending(&[keyed()])).await.unwrap();
+        store.enqueue(Enqueue::pending(&[keyed().delay(HOUR)])).await.unwrap();
+        harness.advance(HOUR).await;
+        let mut slow = harness.begin().await;
+        let wake =
+            "SELECT count(*) FROM {schema}.outbox_claim(gen_random_uuid(), 1, 60000000, 10, 0, 5, 1, NULL, NULL)";
+        let wake = wake.replace("{schema}", &harness.naming.schema().to_string());
+        let woken: i64 = sqlx::query_scalar(AssertSqlSafe(wake)).fetch_one(&mut *slow).await.unwrap();
+        assert_eq!(woken, 1);
+        early.commit().await.unwrap();
+        assert!(store.claim(claim(10)).await.unwrap().is_empty(), "the later one is as good as held");
+        slow.commit().await.unwrap();
+        assert!(store.claim(claim(10)).await.unwrap().is_empty(), "the later one is held");
+    });
+}
+
 /// OBX-104, H64: a role that may only read and write the tables runs everything but the deployment.
 #[test]
 fn a_role_with_the_four_rights_is_enough() {
