@@ -194,8 +194,8 @@ BEGIN
         SELECT `next_not_cached_value` INTO v_mark FROM `pillarbox_outbox_claimed`;
     END IF; */
     -- Only a run without gaps, and nothing behind the shelf. One statement, so one snapshot: a row that somebody moves from
-    -- the one table to the other is seen in one of them. For rows of the shelf the scan has seen to it: what stands before
-    -- them comes to the shelf from the hot table only, where it was their obstacle already.
+    -- the one table to the other is seen in one of them. For rows of the shelf the scan has seen to what is on the shelf:
+    -- that comes from the hot table only, where it was their obstacle already. What came to the hot table since is asked for.
     IF p_last > 0 AND v_in_sequence THEN
         SELECT LEAST(
             COALESCE((

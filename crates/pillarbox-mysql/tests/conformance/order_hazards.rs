@@ -46,6 +46,13 @@ async fn claimed(h: &MysqlHarness, limit: u32) -> String {
     names.join(" ")
 }
 
+/// No claim brings anything, be it small or large.
+async fn brings_nothing(h: &MysqlHarness, why: &str) {
+    for limit in [1, 3, 10] {
+        assert_eq!(claimed(h, limit).await, "", "{why}");
+    }
+}
+
 /// A claim that has not been committed.
 async fn claim_slowly(h: &MysqlHarness, limit: u32) -> (MySqlConnection, usize) {
     claim_slowly_in(h, limit, 1).await
@@ -372,9 +379,7 @@ async fn many_late_commits_wait_for_one_that_is_held() {
     let held = h.store().claim(claim(owner, 10)).await.unwrap();
     assert_eq!(names(&held), "a7");
     h.commit(early).await;
-    for limit in [1, 3, 10] {
-        assert_eq!(claimed(&h, limit).await, "", "a7 is held");
-    }
+    brings_nothing(&h, "a7 is held").await;
     settle(&h, owner, &held).await;
     assert_eq!(claimed(&h, 10).await, "a1 a2 a3 a4 a5 a6");
 }
@@ -388,9 +393,7 @@ async fn many_late_commits_wait_for_an_open_claim() {
     let (mut slow, taken) = claim_slowly(&h, 10).await;
     assert_eq!(taken, 1);
     h.commit(early).await;
-    for limit in [1, 3, 10] {
-        assert_eq!(claimed(&h, limit).await, "", "a7 is as good as held");
-    }
+    brings_nothing(&h, "a7 is as good as held").await;
     slow.execute("COMMIT").await.unwrap();
     assert_eq!(claimed(&h, 10).await, "", "a7 is held");
     let id = h.number("SELECT id FROM {t} WHERE topic = 'a7'").await;
@@ -408,9 +411,7 @@ async fn many_late_commits_wait_for_one_that_woke() {
     let (mut slow, taken) = claim_slowly(&h, 10).await;
     assert_eq!(taken, 1);
     h.commit(early).await;
-    for limit in [1, 3, 10] {
-        assert_eq!(claimed(&h, limit).await, "", "a7 is as good as held");
-    }
+    brings_nothing(&h, "a7 is as good as held").await;
     slow.execute("COMMIT").await.unwrap();
     assert_eq!(claimed(&h, 1).await, "", "a7 is held");
     h.run("UPDATE {t} SET locked_until = UTC_TIMESTAMP(6) WHERE topic = 'a7'").await;
