@@ -81,7 +81,8 @@ impl<'a> Wire<'a> {
             (CORRELATION_ID, message.get_correlation_id()),
             (CAUSATION_ID, message.get_causation_id()),
         ];
-        let mut headers = vec![(Cow::Borrowed(ID), Cow::Owned(message.id().to_string()))];
+        let mut headers = Vec::with_capacity(4 + message.get_headers().len());
+        headers.push((Cow::Borrowed(ID), Cow::Owned(message.id().to_string())));
         let (body, content_type) = (message.payload().clone(), message.get_content_type().map(Cow::Borrowed));
         // The fields of a message in another shape stand in it already.
         if message.get_headers().contains_key(SHAPED) {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use pillarbox_core::diagnosis::Finding;
+use pillarbox_core::wire::Wire;
 use pillarbox_core::{Checkup, Delivery, DeliveryResult, Invalid, Parcel, Transport, Undelivered};
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, Value, cmd};
@@ -88,11 +89,12 @@ impl Redis {
         parcels: &[&Parcel<'_>],
     ) -> Result<Vec<Option<DeliveryResult>>, RedisError> {
         let options = &self.shared.server.options;
-        let mut pipeline = redis::pipe();
+        let mut pipeline = redis::Pipeline::with_capacity(parcels.len() + 3);
         pipeline.ignore_errors().cmd("MULTI");
         for parcel in parcels {
-            let mut add = cmd("XADD");
-            add.arg(&*parcel.destination);
+            let wire = Wire::plain(parcel.message);
+            let mut add = entry::room_for(&wire, &parcel.destination);
+            add.arg("XADD").arg(&*parcel.destination);
             if !options.makes_streams {
                 add.arg("NOMKSTREAM");
             }
@@ -100,7 +102,7 @@ impl Redis {
                 add.arg("MAXLEN").arg("~").arg(length);
             }
             add.arg("*");
-            entry::write(&mut add, parcel.message);
+            entry::write(&mut add, wire);
             pipeline.add_command(add);
         }
         pipeline.cmd("EXEC");

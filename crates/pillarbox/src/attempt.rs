@@ -163,7 +163,9 @@ async fn many(
     let work = async {
         for ((cx, passed), result) in messages.iter().zip(&mut passed).zip(&mut results) {
             telemetry::handling(cx, &route.name);
-            *result = trace::handling(cx, before(plan, cx, passed)).await.err().map(Err);
+            if !plan.interceptors.is_empty() {
+                *result = trace::handling(cx, before(plan, cx, passed)).await.err().map(Err);
+            }
         }
         let open = messages.iter().zip(&results).filter(|(_, result)| result.is_none());
         let open: Vec<_> = open.map(|(cx, _)| cx.clone()).collect();
@@ -180,7 +182,9 @@ async fn many(
     let mut ended = Vec::with_capacity(messages.len());
     for ((cx, passed), result) in messages.iter().zip(passed).zip(results) {
         let end = Ended::of(result.unwrap_or_else(|| Err(missing())));
-        trace::handling(cx, after(plan, cx, passed, &end)).await;
+        if passed > 0 {
+            trace::handling(cx, after(plan, cx, passed, &end)).await;
+        }
         telemetry::ended(cx, route, &end);
         ended.push(end);
     }

@@ -248,6 +248,20 @@ impl Engine {
         }
     }
 
+    /// Sends the verdicts of one batch on their way, so that one call takes them all.
+    pub(crate) fn settle_together(&self, verdicts: Vec<(Arc<Flight>, Verdict)>) {
+        let (mut batch, mut frees_claims) = (Batch::of(verdicts.len()), false);
+        for (flight, verdict) in verdicts {
+            flight.ended();
+            batch.ends_run |= self.follow(&flight, &verdict);
+            frees_claims |= self.frees_claims(&flight);
+            batch.push(flight.held, verdict, Some(flight));
+        }
+        if self.verdicts.push_all(batch) || frees_claims {
+            self.wake_loop();
+        }
+    }
+
     /// Whether claims have waited for this message, the last one with a key.
     fn frees_claims(&self, flight: &Flight) -> bool {
         self.lane_of(flight.cx.message()).is_some() && self.breadth().is_narrow() && !self.holds_keys()

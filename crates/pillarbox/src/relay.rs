@@ -2,6 +2,7 @@
 
 mod destinations;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,7 +12,7 @@ use pillarbox_core::{Delivery, DeliveryResult, Invalid, Message, Parcel, Transpo
 
 use crate::batch::{Batch, BatchOutcome};
 use crate::bus::SendError;
-use crate::clock::Clock;
+use crate::clock::{Clock, Tick};
 use crate::context::Context;
 use crate::failure::{Failure, HandlerResult};
 use crate::route::{HandledRoute, Route};
@@ -124,8 +125,9 @@ impl Way {
     async fn deliver(&self, batch: &Batch) -> BatchOutcome {
         let mut outcome = batch.outcome();
         let (mut parcels, mut places) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
+        let (now, is_known) = (self.clock.now(), !self.known().is_empty());
         for (place, cx) in batch.iter().enumerate() {
-            match self.destination(cx) {
+            match self.destination(cx, now, is_known) {
                 Ok(destination) => {
                     parcels.push(Parcel::new(destination, cx.message()));
                     places.push(place);
@@ -138,17 +140,28 @@ impl Way {
         }
         let results = self.transport.deliver(&parcels).await;
         let results = results.into_iter().map(Some).chain(std::iter::repeat_with(|| None));
+        let is_known = !self.known().is_empty();
         for ((place, parcel), result) in places.into_iter().zip(&parcels).zip(results) {
             let result = result.unwrap_or_else(unanswered);
-            self.note(&result, parcel);
-            outcome.set(place, self.answer(result, &parcel.destination));
+            self.tell(&result, parcel);
+            // What is taken where nothing is known of any destination says nothing new.
+            if is_known || result.is_err() {
+                self.learn(&result, &parcel.destination);
+                outcome.set(place, self.answer(result, &parcel.destination));
+            }
         }
         outcome
     }
 
-    fn destination(&self, cx: &Context) -> Result<String, Failure> {
-        let destination = self.template.fill(cx.message(), self.escape).map_err(Failure::dead)?;
-        let now = self.clock.now();
+    /// Where a message goes, unless that is not to be asked now. `is_known` tells whether anything is known of any destination.
+    fn destination(&self, cx: &Context, now: Tick, is_known: bool) -> Result<Cow<'_, str>, Failure> {
+        let destination = match self.template.constant() {
+            Some(constant) => Cow::Borrowed(constant),
+            None => Cow::Owned(self.template.fill(cx.message(), self.escape).map_err(Failure::dead)?),
+        };
+        if !is_known {
+            return Ok(destination);
+        }
         let mut known = self.known();
         // Whoever replays a message wants to know whether somebody is there again.
         if known.is_gone(&destination) && cx.header(wire::REPLAY).is_none() {
@@ -160,8 +173,13 @@ impl Way {
         }
     }
 
-    /// WRK-12: what was delivered is told without its content.
     fn note(&self, result: &DeliveryResult, parcel: &Parcel<'_>) {
+        self.tell(result, parcel);
+        self.learn(result, &parcel.destination);
+    }
+
+    /// WRK-12: what was delivered is told without its content.
+    fn tell(&self, result: &DeliveryResult, parcel: &Parcel<'_>) {
         let (kind, id, destination) = (self.transport.kind(), parcel.message.id(), Shown(&parcel.destination));
         match result {
             Ok(delivery) => {
@@ -171,7 +189,6 @@ impl Way {
                 tracing::debug!(target: TARGET, transport = kind, message_id = %id, %destination, %error, "not delivered");
             }
         }
-        self.learn(result, &parcel.destination);
     }
 
     /// Remembers what an answer says about all messages of a destination, and tells it once.

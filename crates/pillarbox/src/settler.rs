@@ -32,6 +32,11 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
+    /// Room for so many.
+    pub(crate) fn of(count: usize) -> Self {
+        Self { settlements: Vec::with_capacity(count), flights: Vec::with_capacity(count), ends_run: false }
+    }
+
     pub(crate) fn push(&mut self, held: Held, verdict: Verdict, flight: Option<Arc<Flight>>) {
         self.settlements.push(Settlement { held, verdict });
         self.flights.push(flight);

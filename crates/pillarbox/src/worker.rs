@@ -11,7 +11,7 @@ use pillarbox_core::outbox::Verdict;
 
 use crate::attempt::{self, Ended};
 use crate::breaker::{Admission, News};
-use crate::clock::dice;
+use crate::clock::{Tick, dice};
 use crate::dispatcher::Engine;
 use crate::expiry::EXPIRED_DELAY;
 use crate::flight::Flight;
@@ -58,26 +58,32 @@ impl Engine {
         let attempt = attempt::run(&self.plan, flight.route, &flight.cx);
         let ended = self.unless_cut_short(1, attempt).await;
         let pause = self.learn(flight.route, admission, ended.as_ref().map(Ended::unavailable));
-        self.conclude(&flight, ended, pause);
+        if let Some(verdict) = self.conclude(&flight, ended, pause, SystemTime::now()) {
+            self.settle(&flight, verdict);
+        }
     }
 
     async fn handle_batch(&self, route: usize, mut flights: Vec<Arc<Flight>>) {
-        flights.retain(|flight| self.may_start(flight));
+        let now = self.clock.now();
+        flights.retain(|flight| self.may_start(flight, now));
         let Some(admission) = self.admit(route, &flights) else { return };
         let contexts = flights.iter().map(|flight| flight.cx.clone()).collect();
         let ended = self.unless_cut_short(flights.len(), attempt::run_batch(&self.plan, route, contexts)).await;
         let unavailable = ended.as_ref().map(|ended| ended.iter().find_map(Ended::unavailable));
         let pause = self.learn(route, admission, unavailable);
         let mut ended = ended.map(Vec::into_iter);
-        for flight in &flights {
-            self.conclude(flight, ended.as_mut().and_then(Iterator::next), pause);
+        let (now, mut verdicts) = (SystemTime::now(), Vec::with_capacity(flights.len()));
+        for flight in flights {
+            if let Some(verdict) = self.conclude(&flight, ended.as_mut().and_then(Iterator::next), pause, now) {
+                verdicts.push((flight, verdict));
+            }
         }
+        self.settle_together(verdicts);
     }
 
     /// Whether enough of the lease is left, and of the message's own time; otherwise it is given back, or forgotten when it is
     /// not ours any more.
-    fn may_start(&self, flight: &Arc<Flight>) -> bool {
-        let now = self.clock.now();
+    fn may_start(&self, flight: &Arc<Flight>, now: Tick) -> bool {
         let is_held = flight.may_start(now, self.plan.config.lease);
         if is_held && !self.has_expired(flight, now) {
             return true;
@@ -98,7 +104,7 @@ impl Engine {
     /// Whether these messages of one route may begin; otherwise they are given back.
     fn admit(&self, route: usize, flights: &[Arc<Flight>]) -> Option<Admission> {
         let [first, ..] = flights else { return None };
-        if matches!(self.plan.routes[route].handler, RouteHandler::One(_)) && !self.may_start(first) {
+        if matches!(self.plan.routes[route].handler, RouteHandler::One(_)) && !self.may_start(first, self.clock.now()) {
             return None;
         }
         if self.pauses.is_told(route) {
@@ -166,32 +172,39 @@ impl Engine {
         self.pauses.pause_left(route, now)
     }
 
-    /// Decides what becomes of the message. `pause` is what the route has left of a pause.
-    fn conclude(&self, flight: &Arc<Flight>, ended: Option<Ended>, pause: Duration) {
+    /// Decides what becomes of the message; nothing more, where that is committed already. `pause` is what the route has left of
+    /// a pause.
+    fn conclude(
+        &self,
+        flight: &Arc<Flight>,
+        ended: Option<Ended>,
+        pause: Duration,
+        now: SystemTime,
+    ) -> Option<Verdict> {
         let route = &self.plan.routes[flight.route];
-        let verdict = match ended {
+        Some(match ended {
             None => {
                 flight.cx.cancel();
                 Verdict::Release { delay: Duration::ZERO }
             }
             Some(Ended::Unavailable(_)) => Verdict::Release { delay: pause },
             Some(Ended::Committed) => {
-                end_to_end(flight, route);
-                return self.committed(flight);
+                end_to_end(flight, route, now);
+                self.committed(flight);
+                return None;
             }
             Some(Ended::End(end)) => {
                 if end == AttemptEnd::Succeeded {
-                    end_to_end(flight, route);
+                    end_to_end(flight, route, now);
                 }
                 self.decide(flight.cx.attempt(), end, &route.retry)
             }
-        };
-        self.settle(flight, verdict);
+        })
     }
 }
 
-fn end_to_end(flight: &Flight, route: &PlannedRoute) {
-    if let Ok(age) = SystemTime::now().duration_since(flight.cx.created_at()) {
+fn end_to_end(flight: &Flight, route: &PlannedRoute, now: SystemTime) {
+    if let Ok(age) = now.duration_since(flight.cx.created_at()) {
         route.meters.end_to_end_took(age);
     }
 }

@@ -8,8 +8,8 @@ use obix::out::Outbox;
 use obix::prelude::es_entity::AtomicOperation as _;
 use obix::{EventCtx, EventDelivery, Handled, MailboxConfig, OutboxEventJobConfig, SingletonSubscriber, Subscription};
 use serde::{Deserialize, Serialize};
-use sqlx::Executor as _;
 use sqlx::postgres::{PgPool, PgPoolOptions};
+use sqlx::{Connection as _, Executor as _, PgConnection};
 use tokio::sync::Mutex;
 
 const BATCH: usize = 500;
@@ -24,23 +24,40 @@ struct Order {
 }
 
 struct Obix {
+    url: String,
+    open: Mutex<Option<Open>>,
+}
+
+#[derive(Clone)]
+struct Open {
     pool: PgPool,
-    outbox: Mutex<Option<Outbox<Order>>>,
+    outbox: Outbox<Order>,
 }
 
 impl Obix {
-    async fn outbox(&self) -> Result<Outbox<Order>> {
-        let mut outbox = self.outbox.lock().await;
-        if outbox.is_none() {
-            let (pool, handle) = (self.pool.clone(), tokio::runtime::Handle::current());
+    async fn open(&self) -> Result<Open> {
+        let mut open = self.open.lock().await;
+        if open.is_none() {
+            let pool = connected(&self.url).await?;
+            let (init, handle) = (pool.clone(), tokio::runtime::Handle::current());
             // The compiler cannot see that its start may move between threads.
             let opened = tokio::task::spawn_blocking(move || {
-                handle.block_on(async move { Outbox::init(&pool, MailboxConfig::builder().build()).await })
+                handle.block_on(async move { Outbox::init(&init, MailboxConfig::builder().build()).await })
             });
-            *outbox = Some(opened.await??);
+            *open = Some(Open { pool, outbox: opened.await?? });
         }
-        Ok(outbox.clone().ok_or("there is no outbox")?)
+        Ok(open.clone().ok_or("there is no outbox")?)
     }
+}
+
+async fn connected(url: &str) -> Result<PgPool> {
+    let pool = PgPoolOptions::new().max_connections(CONNECTIONS).test_before_acquire(false).connect(url).await?;
+    let mut connections = Vec::new();
+    for _ in 0..CONNECTIONS {
+        connections.push(pool.acquire().await?);
+    }
+    drop(connections);
+    Ok(pool)
 }
 
 impl Contestant for Obix {
@@ -58,12 +75,18 @@ impl Contestant for Obix {
         }
     }
 
+    /// On new connections: statements that were prepared for other tables fail with "cached plan must not change result type".
     async fn prepare(&self) -> Result<()> {
-        *self.outbox.lock().await = None;
-        self.pool.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public").await?;
-        self.pool.execute(BUSINESS_TABLE).await?;
-        sqlx::raw_sql(include_str!(concat!(env!("OUT_DIR"), "/migrations.sql"))).execute(&self.pool).await?;
-        self.outbox().await?;
+        if let Some(Open { pool, .. }) = self.open.lock().await.take() {
+            // Its listener never gives its connection back.
+            tokio::spawn(async move { pool.close().await });
+        }
+        let mut connection = PgConnection::connect(&self.url).await?;
+        connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public").await?;
+        connection.execute(BUSINESS_TABLE).await?;
+        sqlx::raw_sql(include_str!(concat!(env!("OUT_DIR"), "/migrations.sql"))).execute(&mut connection).await?;
+        connection.close().await?;
+        self.open().await?;
         Ok(())
     }
 
@@ -73,7 +96,7 @@ impl Contestant for Obix {
     }
 
     async fn fill(&self, count: u64) -> Result<()> {
-        let outbox = self.outbox().await?;
+        let Open { outbox, .. } = self.open().await?;
         let mut first = 0;
         while first < count {
             let end = count.min(first + 1000);
@@ -86,12 +109,12 @@ impl Contestant for Obix {
     }
 
     async fn writer(&self) -> Result<Writer> {
-        Ok(Writer(self.outbox().await?))
+        Ok(Writer(self.open().await?.outbox))
     }
 
     async fn start(&self, progress: Arc<Progress>) -> Result<Workers> {
-        let outbox = self.outbox().await?;
-        let config = job::JobSvcConfig::builder().pool(self.pool.clone()).build()?;
+        let Open { pool, outbox } = self.open().await?;
+        let config = job::JobSvcConfig::builder().pool(pool).build()?;
         let mut jobs = job::Jobs::init(config).await?;
         let config = OutboxEventJobConfig::new(job::JobType::new("contest")).with_max_batch_size(BATCH);
         let subscription = outbox.register_singleton_subscriber(&mut jobs, config, Subscriber(progress)).await?;
@@ -152,12 +175,5 @@ impl contest::Workers for Workers {
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let connect = PgPoolOptions::new().max_connections(CONNECTIONS).test_before_acquire(false);
-    let pool = connect.connect(&contest::database_url()?).await?;
-    let mut connections = Vec::new();
-    for _ in 0..CONNECTIONS {
-        connections.push(pool.acquire().await?);
-    }
-    drop(connections);
-    contest::serve(Obix { pool, outbox: Mutex::default() }).await
+    contest::serve(Obix { url: contest::database_url()?, open: Mutex::default() }).await
 }

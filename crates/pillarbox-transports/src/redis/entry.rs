@@ -1,6 +1,5 @@
 //! A message as an entry of a stream: pairs of a field and a value, which may be any bytes.
 
-use pillarbox_core::Message;
 use pillarbox_core::wire::{self, Arrival, Wire};
 use redis::Cmd;
 
@@ -10,9 +9,18 @@ const BODY: &str = "body";
 /// Stands before the name of a header that would pass for something else.
 const HEADER: &str = "header:";
 
+/// Bytes of a command beside its fields: its name and options, and what a header may get before its name.
+const AROUND: usize = 96;
+
+/// A command that need not grow while an entry is written.
+pub(super) fn room_for(wire: &Wire<'_>, stream: &str) -> Cmd {
+    // Name, stream, up to five options, the body and the content type; then two for each header.
+    Cmd::with_capacity(11 + 2 * wire.headers.len(), AROUND + stream.len() + wire.bytes())
+}
+
 /// Adds the fields of a message to an `XADD`.
-pub(super) fn write(command: &mut Cmd, message: &Message) {
-    let Wire { body, content_type, headers } = Wire::plain(message);
+pub(super) fn write(command: &mut Cmd, wire: Wire<'_>) {
+    let Wire { body, content_type, headers } = wire;
     command.arg(BODY).arg(&body[..]);
     if let Some(content_type) = content_type {
         command.arg(wire::CONTENT_TYPE).arg(&*content_type);
@@ -46,13 +54,14 @@ fn is_taken(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use pillarbox_core::Message;
     use redis::Arg;
 
     use super::*;
 
     fn fields(message: &Message) -> Vec<(Vec<u8>, Vec<u8>)> {
         let mut command = Cmd::new();
-        write(&mut command, message);
+        write(&mut command, Wire::plain(message));
         let words: Vec<_> = command
             .args_iter()
             .map(|arg| match arg {

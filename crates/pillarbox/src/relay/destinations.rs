@@ -32,6 +32,11 @@ struct Away {
 }
 
 impl Destinations {
+    /// Whether nothing is remembered.
+    pub(super) fn is_empty(&self) -> bool {
+        self.gone.is_empty() && self.rests.is_empty() && self.away.is_empty()
+    }
+
     pub(super) fn is_gone(&self, destination: &str) -> bool {
         self.gone.contains(destination)
     }
