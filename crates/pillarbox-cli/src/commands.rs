@@ -19,6 +19,7 @@ mod routes;
 mod show;
 mod status;
 mod top;
+mod verify;
 
 use clap::{CommandFactory, Subcommand};
 
@@ -67,6 +68,8 @@ pub(crate) enum Command {
     Instances(instances::Options),
     /// Deliver messages to brokers, until told to end: one or many stores, by a file or by flags
     Relay(relay::Options),
+    /// Look whether brokers still have what a relay delivered; with --replay, deliver what is missing once more
+    Verify(verify::Options),
     /// Say which way a message would take
     #[command(subcommand)]
     Routes(routes::Command),
@@ -97,6 +100,7 @@ impl Command {
             Self::Blocked(options) => blocked::run(options).await,
             Self::Instances(options) => instances::run(options).await,
             Self::Relay(options) => relay::run(options).await,
+            Self::Verify(options) => verify::run(options).await,
             Self::Routes(command) => routes::run(&command),
             Self::DemoWorker(options) => demo::work(options).await,
         }

@@ -31,6 +31,7 @@
 //! | [`inbox`] | the seam of the inbox, its receipts, and what another delivery of a message does |
 //! | [`wake`] | the seam for wake-ups between processes |
 //! | [`transport`] | the seam for the way to a broker |
+//! | [`recall`] | what a broker still has of what it took |
 //! | [`wire`] | what a message looks like on that way |
 //! | [`template`] | where a message goes, written with the names of its fields |
 //! | [`instance`] | who serves a queue now, and the seam of the list of them |
@@ -63,6 +64,7 @@ pub mod parts;
 pub mod pause;
 pub mod problem;
 pub mod progress;
+pub mod recall;
 pub mod retention;
 pub mod retry;
 pub mod route;
@@ -91,6 +93,7 @@ pub use partition::{Assignment, Partition, PartitionCount, Served, assign, key_h
 pub use pause::{LeftOut, Pause, PauseRecord, PauseStore};
 pub use problem::{Invalid, Problem};
 pub use progress::{Checkpoint, Outcome, ProgressStore, ReceptorResult, Recorded};
+pub use recall::{Recall, Recalled};
 pub use routing::RoutingKey;
 pub use schema::SchemaAdmin;
 pub use selection::Selection;

@@ -8,6 +8,7 @@ use async_trait::async_trait;
 
 use crate::diagnosis::Finding;
 use crate::message::Message;
+use crate::recall::{Recall, Recalled};
 use crate::template::Template;
 
 /// Messages that one [`Transport::deliver`] call takes at the most.
@@ -40,6 +41,13 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
     /// A transport whose broker tells nothing about itself only says whether it can be reached.
     async fn diagnose(&self, _checkup: &Checkup) -> Vec<Finding> {
         vec![Finding::broker(&self.probe().await)]
+    }
+
+    /// Looks for messages that were delivered, without changing or consuming anything.
+    ///
+    /// A transport whose broker cannot be looked through says so.
+    async fn recall(&self, _recall: &Recall<'_>) -> Result<Recalled, Undelivered> {
+        Ok(Recalled::unreadable(format!("what {} took cannot be looked through", self.kind())))
     }
 
     /// Ends connections in an orderly way. Whoever delivers afterwards connects again.

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use pillarbox_core::diagnosis::Finding;
 use pillarbox_core::message::GLOBAL_AGGREGATE;
 use pillarbox_core::wire::{SHAPED, Wire};
-use pillarbox_core::{Checkup, DeliveryResult, Message, Parcel, Transport, Undelivered, WireFormat};
+use pillarbox_core::{Checkup, DeliveryResult, Message, Parcel, Recall, Recalled, Transport, Undelivered, WireFormat};
 
 /// A transport whose messages travel in a shape of their own. Of the plain one only the id stays beside it.
 #[derive(Debug)]
@@ -57,6 +57,10 @@ impl<T: Transport> Transport for Shaped<T> {
 
     async fn diagnose(&self, checkup: &Checkup) -> Vec<Finding> {
         self.transport.diagnose(checkup).await
+    }
+
+    async fn recall(&self, recall: &Recall<'_>) -> Result<Recalled, Undelivered> {
+        self.transport.recall(recall).await
     }
 
     async fn close(&self) {

@@ -1,6 +1,7 @@
 //! NATS JetStream: a message is delivered when a stream has stored it, and known when the stream has its id already.
 
 mod diagnosis;
+mod recall;
 mod server;
 mod subscription;
 
@@ -15,7 +16,9 @@ use async_trait::async_trait;
 use futures_util::{StreamExt, stream};
 use pillarbox_core::diagnosis::Finding;
 use pillarbox_core::wire::{self, Wire, line_safe};
-use pillarbox_core::{Checkup, Delivery, DeliveryResult, Invalid, Message, Parcel, Transport, Undelivered};
+use pillarbox_core::{
+    Checkup, Delivery, DeliveryResult, Invalid, Message, Parcel, Recall, Recalled, Transport, Undelivered,
+};
 use tokio::time::{Instant, timeout_at};
 
 pub use server::NatsOptions;
@@ -135,6 +138,13 @@ impl Transport for Nats {
             findings.extend(diagnosis::streams(&line.connection.context, checkup).await);
         }
         findings
+    }
+
+    async fn recall(&self, recall: &Recall<'_>) -> Result<Recalled, Undelivered> {
+        let server = &self.shared.server;
+        let line = self.line(self.deadline()).await?;
+        let recalled = recall::recall(&line.connection.context, recall, server.timeout()).await;
+        recalled.map_err(|error| Undelivered::unavailable(format!("{server}: {error}")))
     }
 
     async fn close(&self) {

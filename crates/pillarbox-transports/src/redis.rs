@@ -2,6 +2,7 @@
 
 mod diagnosis;
 mod entry;
+mod recall;
 mod server;
 mod subscription;
 
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use pillarbox_core::diagnosis::Finding;
 use pillarbox_core::wire::Wire;
-use pillarbox_core::{Checkup, Delivery, DeliveryResult, Invalid, Parcel, Transport, Undelivered};
+use pillarbox_core::{Checkup, Delivery, DeliveryResult, Invalid, Parcel, Recall, Recalled, Transport, Undelivered};
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, Value, cmd};
 use tokio::time::{Instant, timeout_at};
@@ -228,6 +229,14 @@ impl Transport for Redis {
             findings.extend(looked.unwrap_or_default());
         }
         findings
+    }
+
+    async fn recall(&self, recall: &Recall<'_>) -> Result<Recalled, Undelivered> {
+        let server = &self.shared.server;
+        let mut line = self.line(self.deadline()).await?;
+        let is_trimmed = server.options.stream_length_max.is_some();
+        let recalled = recall::recall(&mut line.connection.redis, recall, is_trimmed, server.options.timeout).await;
+        recalled.map_err(|error| Undelivered::unavailable(format!("{server}: {error}")))
     }
 
     async fn close(&self) {

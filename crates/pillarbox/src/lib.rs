@@ -173,9 +173,9 @@ pub use pillarbox_core::{
     Delivered, Delivery, DeliveryResult, Discovery, DiscoveryError, EnqueueIn, ErrorKind, Fence, InboxStore, Incoming,
     Instance, InstanceId, InstanceStore, Intaken, Invalid, Isolation, Limits, Message, MessageId, OutboxAdmin,
     OutboxStore, Outcome, OwnerToken, Parcel, Partition, PartitionCount, Pause, PauseRecord, PauseStore, Problem,
-    ProgressStore, QueueDone, QueueWork, Receipt, ReceptorResult, Recorded, RoutingKey, SchemaAdmin, Selection,
-    Settled, StoreError, StoreId, StorePlace, Subscription, Template, Transactional, Transport, TypeName, Undelivered,
-    Verdict, WithInbox, WorkBatch, WorkDone, WorkId, decide,
+    ProgressStore, QueueDone, QueueWork, Recall, Recalled, Receipt, ReceptorResult, Recorded, RoutingKey, SchemaAdmin,
+    Selection, Settled, StoreError, StoreId, StorePlace, Subscription, Template, Transactional, Transport, TypeName,
+    Undelivered, Verdict, WithInbox, WorkBatch, WorkDone, WorkId, decide,
 };
 pub use pillarbox_core::{
     admin, diagnosis, error, id, instance, lease, message, naming, order, partition, pause, problem, progress,

@@ -8,8 +8,8 @@ use obix::out::Outbox;
 use obix::prelude::es_entity::AtomicOperation as _;
 use obix::{EventCtx, EventDelivery, Handled, MailboxConfig, OutboxEventJobConfig, SingletonSubscriber, Subscription};
 use serde::{Deserialize, Serialize};
+use sqlx::Executor as _;
 use sqlx::postgres::{PgPool, PgPoolOptions};
-use sqlx::{Connection as _, Executor as _, PgConnection};
 use tokio::sync::Mutex;
 
 const BATCH: usize = 500;
@@ -81,11 +81,11 @@ impl Contestant for Obix {
             // Its listener never gives its connection back.
             tokio::spawn(async move { pool.close().await });
         }
-        let mut connection = PgConnection::connect(&self.url).await?;
-        connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public").await?;
-        connection.execute(BUSINESS_TABLE).await?;
-        sqlx::raw_sql(include_str!(concat!(env!("OUT_DIR"), "/migrations.sql"))).execute(&mut connection).await?;
-        connection.close().await?;
+        let pool = PgPoolOptions::new().max_connections(1).connect(&self.url).await?;
+        pool.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public").await?;
+        pool.execute(BUSINESS_TABLE).await?;
+        sqlx::raw_sql(include_str!(concat!(env!("OUT_DIR"), "/migrations.sql"))).execute(&pool).await?;
+        pool.close().await;
         self.open().await?;
         Ok(())
     }

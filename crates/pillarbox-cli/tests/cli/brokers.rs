@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pillarbox::wire;
-use pillarbox_testing::station::all_arrived;
+use pillarbox_testing::station::{Station, all_arrived};
 use stations::rabbitmq::OwnNode;
 use stations::{Broker, NatsStation, RabbitStation, RedisStation};
 
@@ -182,4 +182,51 @@ async fn from_postgres_to_nats_a_relay_that_ends_hands_its_leases_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn from_postgres_to_redis_a_relay_that_ends_hands_its_leases_back() {
     the_relay_ends::<RedisStation>(on_postgres()).await;
+}
+
+/// Removes the files in which a server keeps its messages.
+fn lose_blocks(home: &Path) -> usize {
+    let entries: Vec<_> = std::fs::read_dir(home).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let (folders, files): (Vec<_>, Vec<_>) = entries.into_iter().partition(|path| path.is_dir());
+    let blocks = files.iter().filter(|path| path.extension().is_some_and(|end| end == "blk"));
+    let lost = blocks.map(|block| std::fs::remove_file(block).unwrap()).count();
+    lost + folders.iter().map(|folder| lose_blocks(folder)).sum::<usize>()
+}
+
+/// H44: a broker that confirmed messages and lost them is found out, and gets them again under the same ids.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_broker_has_lost_is_found_and_delivered_again() {
+    let mut line = Line::<NatsStation>::open(Place::sqlite()).await;
+    line.send(200).await;
+    let (mut relay, _) = line.relay("");
+    line.complete().await;
+    relay.end();
+    let file = line.directory.path().join("pillarbox.toml").display().to_string();
+    let verify = |more: &[&str]| {
+        let output = pillarbox(&[&["verify", "--config", &file, "--since", "1h"], more].concat());
+        (code(&output), stdout(&output).to_owned())
+    };
+    assert_eq!(verify(&[]), (0, "store shop\n✓ ** → bus: 200 of 200 are there\n".to_owned()));
+
+    line.broker.kill().await;
+    assert!(lose_blocks(line.broker.server.home()) > 0);
+    line.broker.revive().await;
+    let (code, text) = verify(&[]);
+    assert!(code == 4 && text.contains("✗ ** → bus: 200 of 200 are missing: 1, 2,"), "{code} {text}");
+    assert!(text.contains("fix: add --replay"), "{text}");
+    let (code, text) = verify(&["--replay", "--json"]);
+    let report: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((code, &report["stores"][0]["replayed"]), (3, &Value::from(200)), "{text}");
+    assert_eq!(report["stores"][0]["routes"][0]["missing"].as_array().map(Vec::len), Some(200), "{text}");
+
+    let (mut relay, _) = line.relay("");
+    line.complete().await;
+    relay.end();
+    assert_eq!(verify(&["--store", "shop"]), (0, "store shop\n✓ ** → bus: 200 of 200 are there\n".to_owned()));
+    line.broker.kill().await;
+    let away = pillarbox(&["verify", "--config", &file, "--since", "1h"]);
+    let words = String::from_utf8_lossy(&away.stderr).into_owned();
+    assert!(away.status.code() == Some(1) && words.contains("transports.bus") && words.lines().count() == 1, "{words}");
+    let output = pillarbox(&["verify", "--config", &file, "--since", "1h", "--store", "x"]);
+    assert_eq!((output.status.code(), complaint(&output).ends_with("these stores: shop")), (Some(2), true));
 }

@@ -231,7 +231,7 @@ fn failed(server: &Server, why: impl fmt::Display) -> BrokerError {
     BrokerError::new(format!("{server}: {why}"))
 }
 
-type Entry = (String, Vec<(Vec<u8>, Vec<u8>)>);
+pub(super) type Entry = (String, Vec<(Vec<u8>, Vec<u8>)>);
 
 fn deliver(source: &str, stream: &str, id: String, fields: Vec<(Vec<u8>, Vec<u8>)>) -> Delivered<String> {
     let arrival = entry::read(stream, fields);
@@ -249,7 +249,7 @@ fn entries_by_stream(answer: Value) -> Vec<Entry> {
 }
 
 /// Entries in a list; one that was removed meanwhile has no fields.
-fn entries(list: Value) -> Vec<Entry> {
+pub(super) fn entries(list: Value) -> Vec<Entry> {
     let entry = |one: Value| {
         let mut parts = items(one).into_iter();
         let id = String::from_utf8(bytes(parts.next()?)?).ok()?;

@@ -1,14 +1,17 @@
 //! NATS JetStream, with a server for each test.
 
+use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use async_nats::HeaderMap;
-use async_nats::jetstream::stream::{self, DiscardPolicy};
+use async_nats::jetstream::stream::{self, DiscardPolicy, RetentionPolicy};
 use pillarbox::admin::{Filter, MessageName, Replay};
 use pillarbox::prelude::{Outbox, OutboxAdmin, Route, Runtime, StoreOptions};
 use pillarbox::relay::To;
-use pillarbox_core::{Delivery, Intaken, Message, Parcel, Subscription, Transport, Undelivered};
+use pillarbox_core::{
+    Delivery, Intaken, Message, MessageId, Parcel, Recall, Recalled, Subscription, Transport, Undelivered,
+};
 use pillarbox_testing::MemoryStore;
 use pillarbox_testing::station::Station;
 use stations::NatsStation;
@@ -155,4 +158,71 @@ async fn a_missing_stream_is_named() {
     let station = NatsStation::open().await;
     let error = station.subscription("suite.missing").next(1).await.unwrap_err().to_string();
     assert!(error.contains("`missing`") && error.contains("not found"), "{error}");
+}
+
+/// Looks for messages that were sent within the last hour.
+async fn recalled(nats: &impl Transport, destination: &str, wanted: &HashSet<MessageId>) -> Recalled {
+    let (hour, now) = (Duration::from_secs(3_600), SystemTime::now());
+    let recall = Recall { destination, wanted, from: now - hour, until: now + hour };
+    nats.recall(&recall).await.unwrap()
+}
+
+async fn delivered(nats: &impl Transport, destination: &str, count: usize) -> HashSet<MessageId> {
+    let messages: Vec<_> = (0..count).map(|number| Message::new("t", number.to_string())).collect();
+    let parcels: Vec<_> = messages.iter().map(|message| Parcel::new(destination, message)).collect();
+    assert!(nats.deliver(&parcels).await.iter().all(Result::is_ok));
+    messages.iter().map(Message::id).collect()
+}
+
+/// H44: what a stream has lost is not found, nor is what it never had.
+#[tokio::test]
+async fn what_a_stream_has_lost_is_not_found() {
+    let station = NatsStation::open().await;
+    let (nats, subject) = (station.nats(), station.place("orders").await);
+    let mut wanted = delivered(&nats, &subject, 300).await;
+    assert_eq!(recalled(&nats, &subject, &wanted).await, Recalled::Found { ids: wanted.clone(), since: None });
+
+    let stream = station.context().await.get_stream("orders").await.unwrap();
+    let lost = stream.get_raw_message(300).await.unwrap().headers.get("Nats-Msg-Id").unwrap().to_string();
+    stream.delete_message(300).await.unwrap();
+    wanted.insert(MessageId::new());
+    let Recalled::Found { ids, since: None } = recalled(&nats, &subject, &wanted).await else {
+        panic!("it is readable")
+    };
+    assert_eq!(ids.len(), 299);
+    assert!(ids.is_subset(&wanted) && ids.iter().all(|id| id.to_string() != lost));
+    assert_eq!(stream.get_info().await.unwrap().state.messages, 299, "nothing is consumed");
+
+    let nobody = recalled(&nats, "nobody.takes.this", &wanted).await;
+    assert_eq!(nobody, Recalled::Found { ids: HashSet::new(), since: None }, "a stream that is gone has nothing");
+}
+
+/// H44: what a stream was told to drop is not lost.
+#[tokio::test]
+async fn a_stream_that_drops_messages_says_since_when_it_has_them() {
+    let station = NatsStation::open().await;
+    let nats = station.nats();
+    let begin = SystemTime::now() - Duration::from_secs(1);
+    let small = station.make("small", stream::Config { max_messages: 2, ..stream::Config::default() }).await;
+    let wanted = delivered(&nats, &small, 5).await;
+    let Recalled::Found { ids, since } = recalled(&nats, &small, &wanted).await else { panic!("it is readable") };
+    assert!(ids.len() == 2 && since.is_some_and(|since| since > begin), "{ids:?} {since:?}");
+
+    let work = stream::Config { retention: RetentionPolicy::WorkQueue, ..stream::Config::default() };
+    let work = station.make("work", work).await;
+    let recalled = recalled(&nats, &work, &wanted).await;
+    assert!(matches!(&recalled, Recalled::Unreadable { why } if why.contains("work")), "{recalled:?}");
+}
+
+/// H44: a server that is away says nothing about its messages.
+#[tokio::test]
+async fn nothing_is_missing_on_a_server_that_is_away() {
+    let mut station = NatsStation::open().await;
+    let (nats, subject) = (station.nats(), station.place("orders").await);
+    let wanted = delivered(&nats, &subject, 1).await;
+    station.server.kill();
+    let now = SystemTime::now();
+    let recall = Recall { destination: &subject, wanted: &wanted, from: now, until: now };
+    let answer = nats.recall(&recall).await;
+    assert!(matches!(answer, Err(Undelivered::Unavailable { .. })), "{answer:?}");
 }

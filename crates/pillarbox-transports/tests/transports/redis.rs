@@ -1,6 +1,9 @@
 //! Redis Streams, with a server for each test.
 
-use pillarbox_core::{Delivery, Intaken, Message, Parcel, Subscription, Transport, Undelivered};
+use std::collections::HashSet;
+use std::time::{Duration, SystemTime};
+
+use pillarbox_core::{Delivery, Intaken, Message, Parcel, Recall, Recalled, Subscription, Transport, Undelivered};
 use pillarbox_testing::source::Source;
 use pillarbox_testing::station::Station;
 use pillarbox_transports::Redis;
@@ -121,4 +124,28 @@ async fn a_stream_that_was_removed_is_read_again() {
     assert!(subscription.next(10).await.is_err());
     let again = subscription.next(10).await.unwrap();
     assert_eq!(again[0].incoming.message().get_headers()["n"], "2");
+}
+
+/// H44: what a stream has lost is not found; more entries than one page has are looked through.
+#[tokio::test]
+async fn what_a_stream_has_lost_is_not_found() {
+    let station = RedisStation::open().await;
+    let redis = station.redis(RedisStation::options());
+    let messages: Vec<_> = (0..1_200).map(|number| Message::new("t", number.to_string())).collect();
+    let parcels: Vec<_> = messages.iter().map(|message| Parcel::new("orders", message)).collect();
+    assert!(redis.deliver(&parcels).await.iter().all(Result::is_ok));
+    let wanted: HashSet<_> = messages.iter().map(Message::id).collect();
+    let (hour, now) = (Duration::from_secs(3_600), SystemTime::now());
+    let recall = Recall { destination: "orders", wanted: &wanted, from: now - hour, until: now + hour };
+    assert_eq!(redis.recall(&recall).await, Ok(Recalled::Found { ids: wanted.clone(), since: None }));
+
+    station.ask::<usize>("XTRIM orders MAXLEN = 1100").await.unwrap();
+    let kept: HashSet<_> = messages[100..].iter().map(Message::id).collect();
+    assert_eq!(redis.recall(&recall).await, Ok(Recalled::Found { ids: kept.clone(), since: None }));
+    let trimming = station.redis(RedisOptions { stream_length_max: Some(1_100), ..RedisStation::options() });
+    let Ok(Recalled::Found { ids, since }) = trimming.recall(&recall).await else { panic!("it is readable") };
+    assert!(ids == kept && since.is_some_and(|since| since > now - hour), "{since:?}");
+
+    station.ask::<usize>("DEL orders").await.unwrap();
+    assert_eq!(redis.recall(&recall).await, Ok(Recalled::Found { ids: HashSet::new(), since: None }));
 }
