@@ -21,12 +21,15 @@ use crate::store_args::Address;
 use report::StoreReport;
 use ways::Ways;
 
-/// Messages that one call lists or replays.
-const PAGE: u32 = 1_000;
+/// Messages that one call lists: they come with their payloads, and so are few.
+const LISTED: u32 = 200;
+
+/// Messages that one call replays.
+const REPLAYED: u32 = 1_000;
 
 /// Nothing is changed without --replay, and nothing is consumed. Brokers are asked that can be looked through: streams of NATS that do
-/// not remove what was read, and streams of Redis. What was delivered is known for as long as the relay keeps it (`relay.keep`). The
-/// clocks of brokers and databases may differ by ten minutes. Exits with 4 when something is missing, with 3 once it is replayed.
+/// not remove what was read, and streams of Redis. What was delivered is known for as long as the relay keeps it (`relay.keep`), and is
+/// looked for where the file sends it now. The clocks of brokers and databases may differ by ten minutes. Exits with 4 when something is missing, with 3 once it is replayed.
 #[derive(Args)]
 pub(crate) struct Options {
     /// The file that names stores, transports and routes of the relay.
@@ -92,7 +95,7 @@ async fn verified(place: &StorePlace, ways: &mut Ways, options: &Options) -> Res
         address.connect(StoreOptions { naming, schema: SchemaPolicy::Assume, ..StoreOptions::default() }).await?;
     let failure = |error: StoreError| address.failure(&error);
     let filter = Filter { newer_than: Some(options.since), ..Filter::all() };
-    let mut query = ListQuery { state: State::Done, filter, after: None, limit: PAGE };
+    let mut query = ListQuery { state: State::Done, filter, after: None, limit: LISTED };
     loop {
         let page = store.list(&query).await.map_err(failure)?;
         for message in page.messages {
@@ -106,7 +109,7 @@ async fn verified(place: &StorePlace, ways: &mut Ways, options: &Options) -> Res
     let mut report = StoreReport::new(place.key().as_str(), ways.findings().await.map_err(Failure::new)?);
     if options.replay {
         let mut replayed = 0;
-        for work_ids in report.missing().chunks(PAGE as usize) {
+        for work_ids in report.missing().chunks(REPLAYED as usize) {
             replayed += replay(&*store, work_ids.to_vec()).await.map_err(failure)?;
         }
         report.replayed = Some(replayed);
@@ -120,5 +123,5 @@ async fn verified(place: &StorePlace, ways: &mut Ways, options: &Options) -> Res
 
 async fn replay(store: &dyn pillarbox::Store, work_ids: Vec<WorkId>) -> Result<u64, StoreError> {
     let filter = Filter { work_ids, ..Filter::all() };
-    Ok(store.replay(&Replay { ended: Ended::Done, filter, after: None, limit: PAGE }).await?.count)
+    Ok(store.replay(&Replay { ended: Ended::Done, filter, after: None, limit: REPLAYED }).await?.count)
 }
