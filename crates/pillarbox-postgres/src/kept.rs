@@ -3,18 +3,24 @@
 //! The driver's pool asks every connection whether it is alive when it comes back, and again before it hands it out. For a
 //! transaction of four statements that is half as much again. And it hands out the one that was not used for longest, so that
 //! every session has to plan every statement. A connection whose transaction has just been committed is in order: it waits here for
-//! a moment, the last one is taken first, and what nobody wants goes back to the pool.
+//! a moment, the last one is taken first, and what nobody wants goes back to the pool. Where the pool has none left, it goes to
+//! the first who waits for one, and if that is for a transaction, the commit has begun it.
+
+mod line;
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use futures_util::TryStreamExt as _;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::PgTransactionManager;
 use sqlx::{Connection as _, PgConnection, PgPool, Postgres, SqlStr};
 use sqlx_core::transaction::TransactionManager;
 use tokio::runtime::{Handle, Id};
+
+use line::{Given, Line, Need};
 
 /// How long a connection waits for its next user.
 const IDLE_MAX: Duration = Duration::from_millis(50);
@@ -22,11 +28,21 @@ const IDLE_MAX: Duration = Duration::from_millis(50);
 /// How long it is passed on without a look at it: the pool knows how old a connection may become.
 const PASSED_ON_MAX: Duration = Duration::from_secs(10);
 
+/// How long it is handed from one to the next while the pool has none left, where others may be waiting, too. With a larger pool
+/// longer: one of them comes back often enough.
+const HANDED_ON_MIN: Duration = Duration::from_millis(50);
+const HANDED_ON_EACH: Duration = Duration::from_millis(10);
+
+/// Commits, and begins the next transaction in the same round trip. Not `AND CHAIN`: the next one does not want what this one had
+/// set for itself. The server stops at the first that fails.
+const COMMIT_AND_BEGIN: &str = "COMMIT; BEGIN";
+
 /// The connections of one pool that wait. None do where the pool's owner may want something done between two users.
 pub(crate) struct Kept {
     pool: PgPool,
     is_on: AtomicBool,
     waiting: Mutex<Waiting>,
+    line: Mutex<Line>,
 }
 
 #[derive(Default)]
@@ -61,7 +77,7 @@ impl Spare {
 
 impl Kept {
     pub(crate) fn of(pool: PgPool, is_on: bool) -> Arc<Self> {
-        Arc::new(Self { pool, is_on: AtomicBool::new(is_on), waiting: Mutex::default() })
+        Arc::new(Self { pool, is_on: AtomicBool::new(is_on), waiting: Mutex::default(), line: Mutex::default() })
     }
 
     pub(crate) fn switch_on(&self) {
@@ -79,36 +95,65 @@ impl Kept {
 
     /// Begins a transaction, on a connection that waits where there is one.
     pub(crate) async fn begin(self: &Arc<Self>, statement: Option<SqlStr>) -> Result<Session, sqlx::Error> {
-        // It may have died in that moment. Nothing has happened on it yet: the pool finds another one.
-        if let Some(mut spare) = self.take_spare() {
-            if PgTransactionManager::begin(&mut spare.connection, statement.clone()).await.is_ok() {
-                return Ok(self.session(spare.connection, spare.lent_at));
+        let since = Instant::now();
+        let need = if statement.is_none() { Need::Begun } else { Need::Idle };
+        let mut session = match self.given(need).await? {
+            Given::Begun(session) => return Ok(session),
+            Given::Pooled(session) => session,
+            Given::Used(mut session) => {
+                if PgTransactionManager::begin(&mut session, statement.clone()).await.is_ok() {
+                    return Ok(session);
+                }
+                // It may have died in that moment. Nothing has happened on it yet: the pool finds another one.
+                session.closes();
+                self.from_pool_since(since).await?
             }
-            spare.connection.close_on_drop();
-        }
-        let mut session = self.from_pool().await?;
+        };
         PgTransactionManager::begin(&mut session, statement).await?;
         Ok(session)
     }
 
-    /// A connection for a statement that stands alone. Where such a one fails nobody knows what has happened, so one that waits is
-    /// tested, as the pool would have done.
+    /// A connection for a statement that stands alone. Where such a one fails nobody knows what has happened, so one that was used a
+    /// moment ago is tested, as the pool would have done.
     pub(crate) async fn acquire(self: &Arc<Self>) -> Result<Session, sqlx::Error> {
-        while let Some(mut spare) = self.take_spare() {
-            if !self.pool.options().get_test_before_acquire() || spare.connection.ping().await.is_ok() {
-                return Ok(self.session(spare.connection, spare.lent_at));
+        let since = Instant::now();
+        match self.given(Need::Idle).await? {
+            Given::Pooled(session) | Given::Begun(session) => Ok(session),
+            Given::Used(mut session) => {
+                if !self.pool.options().get_test_before_acquire() || session.ping().await.is_ok() {
+                    return Ok(session);
+                }
+                session.closes();
+                self.from_pool_since(since).await
             }
-            spare.connection.close_on_drop();
         }
-        self.from_pool().await
+    }
+
+    /// One that waits, one of the pool's, or one that somebody is done with, whichever comes first.
+    async fn given(self: &Arc<Self>, need: Need) -> Result<Given, sqlx::Error> {
+        if let Some(Spare { connection, lent_at, .. }) = self.take_spare() {
+            return Ok(Given::Used(self.session(connection, lent_at)));
+        }
+        let must_wait = || !self.has_room() || self.is_waited_for(Handle::current().id());
+        if self.is_on() && must_wait() && !self.pool.is_closed() {
+            return self.stand_in_line(need).await;
+        }
+        Ok(Given::Pooled(self.from_pool().await?))
     }
 
     async fn from_pool(self: &Arc<Self>) -> Result<Session, sqlx::Error> {
         Ok(self.session(self.pool.acquire().await?, Instant::now()))
     }
 
+    /// For somebody who has waited since then.
+    async fn from_pool_since(self: &Arc<Self>, since: Instant) -> Result<Session, sqlx::Error> {
+        let left = self.pool.options().get_acquire_timeout().saturating_sub(since.elapsed());
+        tokio::time::timeout(left, self.from_pool()).await.map_err(|_| sqlx::Error::PoolTimedOut)?
+    }
+
     fn session(self: &Arc<Self>, connection: PoolConnection<Postgres>, lent_at: Instant) -> Session {
-        Session { connection: Some(connection), lent_at, kept: Arc::clone(self) }
+        let runtime = Handle::try_current().ok();
+        Session { connection: Some(connection), lent_at, runtime, kept: Arc::clone(self) }
     }
 
     /// The one that came last, if it can be used here and now; what cannot goes back.
@@ -124,25 +169,49 @@ impl Kept {
         None
     }
 
-    /// Keeps a connection on which nothing is open, or lets it go back to the pool.
+    /// Keeps a connection on which nothing is open, or lets it go back to the pool. Where others need it, it stays only until its last
+    /// user has gone on, who may want it again at once.
     fn keep(self: &Arc<Self>, connection: PoolConnection<Postgres>, lent_at: Instant) {
-        let now = Instant::now();
-        if !self.is_on() || self.pool.is_closed() || now - lent_at > PASSED_ON_MAX || !self.has_room() {
+        let idle_since = Instant::now();
+        if !self.is_on() || self.pool.is_closed() || idle_since - lent_at > PASSED_ON_MAX {
             return;
         }
         let Ok(runtime) = Handle::try_current() else { return };
-        let mut waiting = self.lock();
-        // A task ends with its runtime, and stands still where nobody drives that: each has its own.
-        if waiting.watched != Some(runtime.id()) {
-            waiting.watched = Some(runtime.id());
+        let is_wanted = !self.has_room() || self.is_waited_for(runtime.id());
+        if is_wanted && idle_since - lent_at > self.handed_on_max() {
+            return;
+        }
+        let is_watched = {
+            let mut waiting = self.lock();
+            waiting.connections.push(Spare { connection, lent_at, idle_since, runtime: runtime.clone() });
+            // A task ends with its runtime, and stands still where nobody drives that: each has its own.
+            waiting.watched.replace(runtime.id()) == Some(runtime.id())
+        };
+        // Not under the lock: a runtime that shuts down drops a task where it is spawned, and that one tidies up.
+        if !is_watched {
             runtime.spawn(watch(Watch { kept: Arc::downgrade(self), runtime: runtime.clone() }, self.pool.clone()));
         }
-        waiting.connections.push(Spare { connection, lent_at, idle_since: now, runtime });
+        if is_wanted {
+            runtime.spawn(leave_soon(Arc::downgrade(self), idle_since));
+        }
     }
 
     /// Whether others can have a connection of the pool without this one. Those who wait there are served in their order.
     fn has_room(&self) -> bool {
         self.pool.size() < self.pool.options().get_max_connections() || self.pool.num_idle() > 0
+    }
+
+    /// Whether it may be handed to somebody who waits, past the pool.
+    fn may_hand_on(&self, session: &Session) -> bool {
+        session.lent_at.elapsed() < self.handed_on_max() && !self.pool.is_closed()
+    }
+
+    fn handed_on_max(&self) -> Duration {
+        HANDED_ON_MIN.max(HANDED_ON_EACH * self.pool.options().get_max_connections())
+    }
+
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Gives back those of a runtime that are not fresh, or all of them; whether any are left.
@@ -170,6 +239,14 @@ impl Drop for Kept {
         let waiting = std::mem::take(self.waiting.get_mut().unwrap_or_else(PoisonError::into_inner));
         waiting.connections.into_iter().for_each(Spare::leave);
     }
+}
+
+/// Brings a connection back to the pool that nobody has taken by the next turn.
+async fn leave_soon(kept: Weak<Kept>, idle_since: Instant) {
+    tokio::task::yield_now().await;
+    let Some(kept) = kept.upgrade() else { return };
+    let spare = kept.lock().connections.extract_if(.., |spare| spare.idle_since == idle_since).next();
+    spare.into_iter().for_each(Spare::leave);
 }
 
 /// Brings connections back to the pool until none waits.
@@ -202,20 +279,61 @@ pub(crate) struct Session {
     /// None only at its end.
     connection: Option<PoolConnection<Postgres>>,
     lent_at: Instant,
+    runtime: Option<Handle>,
     kept: Arc<Kept>,
 }
 
 impl Session {
     pub(crate) async fn commit(mut self) -> Result<(), sqlx::Error> {
-        PgTransactionManager::commit(&mut self).await?;
-        self.passes_on();
+        let is_outermost = PgTransactionManager::get_transaction_depth(&self) == 1;
+        let promise = match is_outermost && self.kept.may_hand_on(&self) {
+            true => self.kept.promise(Handle::current().id()),
+            false => None,
+        };
+        let Some(promise) = promise else {
+            PgTransactionManager::commit(&mut self).await?;
+            self.passes_on();
+            return Ok(());
+        };
+        if self.commit_and_begin().await? {
+            promise.keep(self);
+        }
         Ok(())
+    }
+
+    /// Whether another transaction has begun, too. What is answered first counts: with that the commit has taken effect, whatever
+    /// becomes of the rest, be it a cancellation that the server has held back until then.
+    async fn commit_and_begin(&mut self) -> Result<bool, sqlx::Error> {
+        let mut answers = sqlx::raw_sql(COMMIT_AND_BEGIN).execute_many(&mut **self);
+        if answers.try_next().await?.is_none() {
+            return Err(sqlx::Error::Protocol("the server has not answered a COMMIT".into()));
+        }
+        let has_begun = matches!(answers.try_next().await, Ok(Some(_)));
+        Ok(has_begun && matches!(answers.try_next().await, Ok(None)))
     }
 
     /// Everything that was asked was answered: the next one can have the connection as it is.
     pub(crate) fn passes_on(mut self) {
-        if let Some(connection) = self.connection.take_if(|connection| !connection.is_in_transaction()) {
-            self.kept.keep(connection, self.lent_at);
+        if self.is_in_transaction() {
+            return;
+        }
+        let kept = Arc::clone(&self.kept);
+        if kept.may_hand_on(&self)
+            && let Ok(runtime) = Handle::try_current()
+        {
+            match kept.give_used(self, runtime.id()) {
+                Some(back) => self = back,
+                None => return,
+            }
+        }
+        if let Some(connection) = self.connection.take() {
+            kept.keep(connection, self.lent_at);
+        }
+    }
+
+    fn closes(mut self) {
+        if let Some(mut connection) = self.connection.take() {
+            connection.close_on_drop();
         }
     }
 
@@ -240,9 +358,12 @@ impl DerefMut for Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        if let Some(connection) = &mut self.connection {
+        if let Some(mut connection) = self.connection.take() {
             // Sent before anything else on this connection, at the latest when the pool tests it.
-            PgTransactionManager::start_rollback(connection);
+            PgTransactionManager::start_rollback(&mut connection);
+            // It can be dropped anywhere, with a call that was given up.
+            let _entered = self.runtime.as_ref().map(Handle::enter);
+            drop(connection);
         }
     }
 }

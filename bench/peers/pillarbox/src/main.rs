@@ -1,7 +1,6 @@
 //! Pillarbox through its facade, writers and runtime in one process: once tuned for throughput, once as it comes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use contest::{
@@ -11,7 +10,7 @@ use pillarbox::SchemaAdmin as _;
 use pillarbox::postgres::PostgresStore;
 use pillarbox::prelude::{Context, Message, Outbox, Retention, Runtime, StoreOptions};
 use sqlx::postgres::{PgPool, PgPoolOptions};
-use sqlx::{Connection as _, Executor as _, PgConnection};
+use sqlx::Executor as _;
 use tokio::sync::OnceCell;
 
 const TOPIC: &str = "order.created";
@@ -20,8 +19,8 @@ const CLAIM: u32 = 2000;
 /// While one waits for the disk and one for its messages, two keep the server busy.
 const CALLS: usize = 4;
 
-/// Sixteen writers, and the runtime beside them.
-const CONNECTIONS: u32 = 24;
+/// As many as there are by default: fewer than writers, who hand them to each other.
+const CONNECTIONS: u32 = 8;
 
 struct Pillarbox {
     pool: PgPool,
@@ -29,7 +28,6 @@ struct Pillarbox {
     /// Nothing is set that a user need not set.
     defaults: bool,
     outbox: OnceCell<Outbox<PostgresStore>>,
-    running: Arc<AtomicBool>,
 }
 
 impl Pillarbox {
@@ -100,11 +98,7 @@ impl Contestant for Pillarbox {
     }
 
     async fn writer(&self) -> Result<Writer> {
-        let outbox = self.outbox().await?.clone();
-        Ok(match self.running.load(Ordering::Relaxed) {
-            true => Writer::Handing(outbox),
-            false => Writer::Storing(outbox, PgConnection::connect(&self.url).await?),
-        })
+        Ok(Writer(self.outbox().await?.clone()))
     }
 
     async fn start(&self, progress: Arc<Progress>) -> Result<Workers> {
@@ -115,9 +109,7 @@ impl Contestant for Pillarbox {
         if !self.defaults {
             builder = builder.claim_limit(CLAIM).store_call_count(CALLS).cold_capacity(CALLS * CLAIM as usize);
         }
-        let (runtime, running) = (builder.start().await?, Arc::clone(&self.running));
-        running.store(true, Ordering::Relaxed);
-        Ok(Workers { runtime, running })
+        Ok(Workers(builder.start().await?))
     }
 }
 
@@ -125,46 +117,27 @@ fn message(payload: String) -> Message {
     Message::new(TOPIC, payload).content_type("application/json")
 }
 
-enum Writer {
-    /// Beside a runtime: what is committed is handed over to it.
-    Handing(Outbox<PostgresStore>),
-    /// Where nobody handles anything: a connection and a transaction of its own, as most of the others' writers have.
-    Storing(Outbox<PostgresStore>, PgConnection),
-}
+/// Transactions of the outbox, which hand their connections to each other.
+struct Writer(Outbox<PostgresStore>);
 
 impl contest::Writer for Writer {
     async fn write(&mut self, payloads: Vec<String>) -> Result<()> {
-        let messages = payloads.into_iter().map(message);
-        match self {
-            Self::Handing(outbox) => {
-                let mut tx = outbox.begin().await?;
-                sqlx::query(BUSINESS_INSERT).bind(BUSINESS_PAYLOAD).execute(tx.conn()).await?;
-                tx.enqueue_all(messages).await?;
-                Ok(tx.commit().await?)
-            }
-            Self::Storing(outbox, connection) => {
-                let mut tx = connection.begin().await?;
-                sqlx::query(BUSINESS_INSERT).bind(BUSINESS_PAYLOAD).execute(&mut *tx).await?;
-                outbox.enqueue_all(&mut tx, messages).await?;
-                Ok(tx.commit().await?)
-            }
-        }
+        let mut tx = self.0.begin().await?;
+        sqlx::query(BUSINESS_INSERT).bind(BUSINESS_PAYLOAD).execute(tx.conn()).await?;
+        tx.enqueue_all(payloads.into_iter().map(message)).await?;
+        Ok(tx.commit().await?)
     }
 }
 
-struct Workers {
-    runtime: Runtime,
-    running: Arc<AtomicBool>,
-}
+struct Workers(Runtime);
 
 impl contest::Workers for Workers {
     async fn settled(&self) -> Result<u64> {
-        Ok(self.runtime.stats().done_count)
+        Ok(self.0.stats().done_count)
     }
 
     async fn stop(self) -> Result<()> {
-        self.running.store(false, Ordering::Relaxed);
-        self.runtime.shutdown(Duration::from_secs(10)).await;
+        self.0.shutdown(Duration::from_secs(10)).await;
         Ok(())
     }
 }
@@ -174,5 +147,5 @@ async fn main() -> Result<()> {
     let url = contest::database_url()?;
     let pool = PgPoolOptions::new().max_connections(1).connect(&url).await?;
     let defaults = std::env::args().nth(1).as_deref() == Some("defaults");
-    contest::serve(Pillarbox { pool, url, defaults, outbox: OnceCell::new(), running: Arc::default() }).await
+    contest::serve(Pillarbox { pool, url, defaults, outbox: OnceCell::new() }).await
 }

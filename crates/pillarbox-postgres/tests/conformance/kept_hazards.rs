@@ -14,26 +14,26 @@ use sqlx::{AssertSqlSafe, PgPool, Row};
 
 use crate::harness::{Direct, PostgresHarness, Route, always_everything, messages};
 
-async fn start() -> PostgresHarness {
+pub(crate) async fn start() -> PostgresHarness {
     PostgresHarness::<Direct>::start(always_everything()).await
 }
 
 /// A store on the harness's tables with a pool of its own.
-async fn beside(h: &PostgresHarness, pool: PgPool) -> PostgresStore {
+pub(crate) async fn beside(h: &PostgresHarness, pool: PgPool) -> PostgresStore {
     let options = StoreOptions { naming: h.naming.clone(), schema: SchemaPolicy::Check, ..always_everything() };
     PostgresStore::with_pool(pool, options).await.unwrap()
 }
 
-fn options(connections_max: u32) -> PgPoolOptions {
+pub(crate) fn options(connections_max: u32) -> PgPoolOptions {
     PgPoolOptions::new().max_connections(connections_max).acquire_timeout(Duration::from_secs(30))
 }
 
-async fn pid(tx: &mut PostgresTransaction) -> i32 {
+pub(crate) async fn pid(tx: &mut PostgresTransaction) -> i32 {
     sqlx::raw_sql("SELECT pg_backend_pid()").fetch_one(tx.connection()).await.unwrap().get(0)
 }
 
 /// A whole transaction with a message, which ends with the message; the session that it had.
-async fn transact(store: &PostgresStore) -> i32 {
+pub(crate) async fn transact(store: &PostgresStore) -> i32 {
     let mut tx = store.begin().await.unwrap();
     let pid = pid(&mut tx).await;
     sqlx::raw_sql("CREATE TEMPORARY TABLE written (id int) ON COMMIT DROP").execute(tx.connection()).await.unwrap();

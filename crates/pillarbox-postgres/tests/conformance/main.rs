@@ -8,6 +8,7 @@ mod harness;
 mod hazards;
 mod inbox_hazards;
 mod kept_hazards;
+mod line_hazards;
 mod plain_sql_hazards;
 mod transaction_hazards;
 #[path = "../../../pillarbox/src/telemetry/witness.rs"]
