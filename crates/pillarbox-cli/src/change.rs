@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use crate::exit::{Exit, Failure};
 use crate::output::{escaped, grouped, json_line, minute, say};
 use crate::progress::Progress;
+use crate::selection::ago;
 use crate::store_args::{Opened, Queue};
 
 /// Messages that one call changes; between two calls others get their turn.
@@ -47,6 +48,14 @@ impl Verb {
         }
     }
 
+    /// The options of the command that say how new and how old.
+    fn ages(self) -> [&'static str; 2] {
+        match self {
+            Self::Replay { ended: Ended::Done, .. } => ["--since", "--until"],
+            Self::Replay { ended: Ended::Dead, .. } | Self::Delete => ["--newer-than", "--older-than"],
+        }
+    }
+
     fn ended(self) -> Ended {
         match self {
             Self::Replay { ended, .. } => ended,
@@ -68,6 +77,13 @@ impl Verb {
     }
 }
 
+/// How it came to its end.
+enum Outcome {
+    Whole,
+    Interrupted,
+    Failed(StoreError),
+}
+
 /// A change that somebody asked for.
 pub(crate) struct Change<'a> {
     pub(crate) opened: &'a Opened,
@@ -82,27 +98,35 @@ impl Change<'_> {
     /// Counts, and does it when it is meant.
     pub(crate) async fn run(mut self) -> Result<Exit, Failure> {
         let failure = |error: StoreError| self.opened.address.failure(&error);
+        let began_at = SystemTime::now();
         let tally = self.queue.admin.tally(self.verb.ended(), &self.filter).await.map_err(failure)?;
         if !self.manner.yes {
             say(&self.proposal(&tally))?;
             return Ok(Exit::Fine);
         }
-        let opened = self.opened;
-        let (count, is_whole) = self.carry_out(tally.count).await.map_err(|error| opened.address.failure(&error))?;
+        let (count, outcome) = self.carry_out(tally.count).await;
         if matches!(self.verb, Verb::Replay { .. }) && count > 0 {
             // Whoever polls finds them anyway.
             let _ = self.queue.store.wake_others().await;
         }
-        if is_whole {
-            say(&self.report(count))?;
-            return Ok(Exit::Fine);
+        match outcome {
+            Outcome::Whole => {
+                say(&self.report(count))?;
+                Ok(Exit::Fine)
+            }
+            Outcome::Interrupted => {
+                Err(Failure::new(format!("interrupted: {}", self.rest(count, tally.count, began_at))))
+            }
+            Outcome::Failed(error) => {
+                let Failure { exit, words } = self.opened.address.failure(&error);
+                Err(Failure { exit, words: format!("{words}; {}", self.rest(count, tally.count, began_at)) })
+            }
         }
-        Err(self.interrupted(count, tally.count))
     }
 
     /// Batch by batch, up to what was counted: what ends anew meanwhile nobody has looked at yet. How many, and whether it
     /// came to the end.
-    async fn carry_out(&mut self, matching: u64) -> Result<(u64, bool), StoreError> {
+    async fn carry_out(&mut self, matching: u64) -> (u64, Outcome) {
         let pace = Pace::of(self.manner.rate);
         let mut interrupt = Interrupt::watch();
         let mut progress = Progress::on_stderr(self.verb.words()[1], matching, self.json);
@@ -110,19 +134,19 @@ impl Change<'_> {
         let (mut changed, mut due) = (0, started);
         while changed < matching {
             if interrupt.came_before(due).await {
-                return Ok((changed, false));
+                return (changed, Outcome::Interrupted);
             }
             let limit = u32::try_from(matching - changed).unwrap_or(BATCH).min(pace.batch);
             let filter = aged(&self.filter, started.elapsed());
-            let count = self.verb.run(&*self.queue.admin, &filter, limit).await?;
-            if count == 0 {
-                break;
+            match self.verb.run(&*self.queue.admin, &filter, limit).await {
+                Ok(0) => break,
+                Ok(count) => changed += count,
+                Err(error) => return (changed, Outcome::Failed(error)),
             }
-            changed += count;
             due += pace.pause;
             progress.show(changed);
         }
-        Ok((changed, true))
+        (changed, Outcome::Whole)
     }
 
     fn proposal(&self, tally: &Tally) -> String {
@@ -158,13 +182,19 @@ impl Change<'_> {
         json_line(&json!({ "store": store, "action": infinitive, "count": count, "is_done": is_done }))
     }
 
-    fn interrupted(&self, count: u64, matching: u64) -> Failure {
-        let [_, participle] = self.verb.words();
-        let how = match self.verb {
-            Verb::Replay { after: Some(after), .. } => format!("add --after {after} to go on with the rest"),
-            _ => "run it again to go on with the rest".to_owned(),
+    /// What was done, and how to go on from there. What was an age in the beginning is an instant by then: it means the same
+    /// messages whenever that is.
+    fn rest(&self, count: u64, matching: u64, began_at: SystemTime) -> String {
+        let ([_, participle], [newer, older]) = (self.verb.words(), self.verb.ages());
+        let after = match self.verb {
+            Verb::Replay { after, .. } => after.map(|after| format!("--after {after}")),
+            Verb::Delete => None,
         };
-        Failure::new(format!("interrupted: {participle} {} of {}; {how}", grouped(count), messages(matching)))
+        let instant = |flag: &str, age: Option<Duration>| Some(format!("{flag} {}", ago(age?, began_at)?));
+        let ages = [instant(newer, self.filter.newer_than), instant(older, self.filter.older_than)];
+        let flags: Vec<_> = std::iter::once(after).chain(ages).flatten().collect();
+        let how = if flags.is_empty() { "run it again".to_owned() } else { format!("add {}", flags.join(" ")) };
+        format!("{participle} {} of {}; {how} to go on with the rest", grouped(count), messages(matching))
     }
 }
 
@@ -205,14 +235,14 @@ impl Pace {
     }
 }
 
-/// Somebody's ctrl-c. It takes effect between two batches.
+/// Somebody wants it to end, by ctrl-c or SIGTERM. It does so between two batches.
 struct Interrupt {
     signal: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
 impl Interrupt {
     fn watch() -> Self {
-        Self { signal: Box::pin(pressed()) }
+        Self { signal: Box::pin(pillarbox::signal::terminated()) }
     }
 
     async fn came_before(&mut self, due: Instant) -> bool {
@@ -221,12 +251,6 @@ impl Interrupt {
             () = &mut self.signal => true,
             () = tokio::time::sleep_until(due) => false,
         }
-    }
-}
-
-async fn pressed() {
-    if tokio::signal::ctrl_c().await.is_err() {
-        std::future::pending::<()>().await;
     }
 }
 

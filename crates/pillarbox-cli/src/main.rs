@@ -43,8 +43,9 @@ Exit codes:
   0  fine
   1  failed: the database cannot be reached, refuses, or has no such message
   2  wrong use: an option, an address or a value makes no sense
-  3  warning: `status` and `doctor` found something that should be better
-  4  critical: they found dead messages, or something that loses messages, and `verify` messages that are lost
+  3  warning: `status` and `doctor` found something that should be better, `verify` replayed what was lost, and `routes explain`
+     knows no route that matches
+  4  critical: `status` and `doctor` found dead messages or something that loses messages, `verify` messages that are lost
 
 Colours are for terminals, and off when NO_COLOR is set. Commands that look or change take --json.";
 

@@ -60,7 +60,7 @@ pub(crate) fn json_line(value: &serde_json::Value) -> String {
 
 fn is_unsafe(character: char) -> bool {
     let turns_direction =
-        matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        matches!(character, '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let breaks_line = matches!(character, '\u{2028}' | '\u{2029}');
     character.is_control() || turns_direction || breaks_line
 }
@@ -200,6 +200,7 @@ mod tests {
             ("a\nb\tc", "a\\nb\\tc"),
             ("\u{9b}31m", "\\u{9b}31m"),
             ("\u{202e}evil", "\\u{202e}evil"),
+            ("\u{61c}1", "\\u{61c}1"),
         ];
         for (text, shown) in table {
             assert_eq!(escaped(text), shown);

@@ -1,10 +1,13 @@
 //! Which messages a command is about.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use pillarbox::WorkId;
 use pillarbox::admin::Filter;
+use pillarbox::wire::rfc3339;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 use crate::exit::Failure;
 use crate::store_args::{Opened, Queue, StoreArgs};
@@ -38,12 +41,12 @@ pub(crate) struct Only {
     /// Only those whose last error contains this text; case counts. What could not be read has errors with `decode:`.
     #[arg(long, value_name = "TEXT")]
     error: Option<String>,
-    /// Only those that have been in their state for longer, such as 90s, 15m, 2h or 7d; what still waits counts from when it
-    /// was stored.
-    #[arg(long, value_name = "AGE", value_parser = parse_age)]
+    /// Only those that have been in their state for longer, such as 90s, 15m, 2h, 7d or 2026-01-31T09:30:00Z; what still waits
+    /// counts from when it was stored.
+    #[arg(long, value_name = "AGE", value_parser = parse_age, overrides_with = "older_than")]
     older_than: Option<Duration>,
     /// Only those that have been in their state for less.
-    #[arg(long, value_name = "AGE", value_parser = parse_age)]
+    #[arg(long, value_name = "AGE", value_parser = parse_age, overrides_with = "newer_than")]
     newer_than: Option<Duration>,
 }
 
@@ -68,9 +71,15 @@ impl Selection {
     }
 }
 
-/// A whole number and its unit, such as `15m`.
+/// A whole number and its unit, such as `15m`, or an instant that is over, as RFC 3339 has it.
 pub(crate) fn parse_age(text: &str) -> Result<Duration, String> {
-    let expected = || "expected a whole number and one of s, m, h, d, such as 15m".to_owned();
+    if let Ok(at) = OffsetDateTime::parse(text, &Rfc3339) {
+        return SystemTime::now().duration_since(at.into()).map_err(|_| "that is still to come".to_owned());
+    }
+    let expected = || {
+        "expected a whole number and one of s, m, h, d, such as 15m, or an instant such as 2026-01-31T09:30:00Z"
+            .to_owned()
+    };
     let unit = text.chars().last().ok_or_else(expected)?;
     let seconds = match unit {
         's' => 1,
@@ -81,6 +90,11 @@ pub(crate) fn parse_age(text: &str) -> Result<Duration, String> {
     };
     let number: u64 = text[..text.len() - 1].parse().map_err(|_| expected())?;
     Ok(Duration::from_secs(number.saturating_mul(seconds)))
+}
+
+/// So long ago, when it was that moment: an instant that [`parse_age`] understands.
+pub(crate) fn ago(age: Duration, moment: SystemTime) -> Option<String> {
+    rfc3339(moment.checked_sub(age)?)
 }
 
 #[cfg(test)]
@@ -95,5 +109,16 @@ mod tests {
         for text in ["", "s", "15", "1.5h", "-1s", "2 h", "7w", "1ä"] {
             assert!(parse_age(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn an_instant_means_the_same_later_on() {
+        let moment = SystemTime::now() - Duration::from_secs(60);
+        let age = Duration::from_secs(7_200);
+        let parsed = parse_age(&ago(age, moment).unwrap()).unwrap();
+        assert!(parsed >= age + Duration::from_secs(60), "{parsed:?}");
+        assert!(parsed < age + Duration::from_secs(3_600), "{parsed:?}");
+        assert_eq!(parse_age("9999-01-01T00:00:00Z"), Err("that is still to come".to_owned()));
+        assert_eq!(ago(Duration::MAX, moment), None);
     }
 }

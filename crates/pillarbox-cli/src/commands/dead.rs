@@ -48,7 +48,7 @@ pub(crate) struct Replay {
     #[command(flatten)]
     manner: Manner,
     /// Begin after this number, where an interrupted replay ended.
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", overrides_with = "after")]
     after: Option<i64>,
 }
 

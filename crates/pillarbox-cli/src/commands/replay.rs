@@ -19,11 +19,11 @@ pub(crate) struct Options {
     /// Messages that were delivered and are still kept whole; dead ones are replayed by `dead replay`.
     #[arg(long, required = true)]
     delivered: bool,
-    /// Those that were delivered less than this long ago, such as 90s, 15m, 2h or 7d.
-    #[arg(long, value_name = "AGE", value_parser = parse_age)]
+    /// Those that were delivered less than this long ago, such as 90s, 15m, 2h, 7d or 2026-01-31T09:30:00Z.
+    #[arg(long, value_name = "AGE", value_parser = parse_age, overrides_with = "since")]
     since: Duration,
     /// Those that were delivered longer ago than this.
-    #[arg(long, value_name = "AGE", value_parser = parse_age)]
+    #[arg(long, value_name = "AGE", value_parser = parse_age, overrides_with = "until")]
     until: Option<Duration>,
     /// Only exactly this topic.
     #[arg(long)]
@@ -32,7 +32,7 @@ pub(crate) struct Options {
     #[arg(long = "id", value_name = "ID")]
     ids: Vec<i64>,
     /// Begin after this number, where an interrupted replay ended.
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", overrides_with = "after")]
     after: Option<i64>,
     #[command(flatten)]
     manner: Manner,
