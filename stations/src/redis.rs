@@ -28,7 +28,8 @@ impl RedisStation {
         let (port, home) = (port.to_string(), home.display().to_string());
         let line = ["redis-server", "--bind", "127.0.0.1", "--port", &port, "--dir", &home, "--save", ""];
         let durable = ["--appendonly", "yes", "--appendfsync", "always"];
-        line.iter().chain(&durable).map(ToString::to_string).collect()
+        let small = ["--proto-max-bulk-len", "1048576"];
+        line.iter().chain(&durable).chain(&small).map(ToString::to_string).collect()
     }
 
     /// Settings with short time limits.
@@ -74,8 +75,13 @@ impl RedisStation {
 }
 
 impl Station for RedisStation {
-    const TRAITS: Traits =
-        Traits { knows_ids: false, refuses_nowhere: false, refused_bytes: None, is_durable: true, is_mortal: true };
+    const TRAITS: Traits = Traits {
+        knows_ids: false,
+        refuses_nowhere: false,
+        refused_bytes: Some(1_100_000),
+        is_durable: true,
+        is_mortal: true,
+    };
 
     async fn open() -> Self {
         Self { server: Server::start(Self::command).await }

@@ -40,6 +40,8 @@ const NAME_BYTES_MAX: usize = 1_024;
 /// A batch goes out in transactions of up to 500 messages: the server stores what it can, in the order of the batch, and what is
 /// to be refused because of its stream alone holds up nothing else.
 ///
+/// What is larger than the server's `proto-max-bulk-len` is refused as too large, where the user may read that setting.
+///
 /// A server keeps over a crash what it has acknowledged only if it runs with `appendonly yes` and `appendfsync always`; with
 /// Redis's defaults up to a second of it may be lost. [`RedisOptions::replicas`] asks replicas to have it, too. Redis does not know
 /// a message again: what is sent twice stands there twice, with the same `pillarbox-id`. Clusters are not supported.
@@ -188,6 +190,9 @@ impl Transport for Redis {
             Ok(line) => line,
             Err(away) => return batch.end(&away),
         };
+        if let Some(limit) = line.connection.text_bytes_max {
+            batch.refuse_larger_than(limit);
+        }
         let away = loop {
             let part = batch.next_part();
             if part.is_empty() {
@@ -258,6 +263,16 @@ impl<'a> Batch<'a> {
         let checked = parcels.iter().enumerate().map(|(at, parcel)| (at, check(&parcel.destination).err().map(Err)));
         batch.record(checked);
         batch
+    }
+
+    /// The server ends the connection of whoever sends such a text: that must not happen to the others.
+    fn refuse_larger_than(&mut self, limit: usize) {
+        let sizes = self.parcels.iter().map(|parcel| parcel.message.payload().len()).enumerate();
+        let too_large: Vec<_> = sizes
+            .filter(|(at, bytes)| *bytes > limit && self.results[*at].is_none())
+            .map(|(at, bytes)| (at, Some(Err(Undelivered::TooLarge { bytes, limit: Some(limit) }))))
+            .collect();
+        self.record(too_large);
     }
 
     fn record(&mut self, answers: impl IntoIterator<Item = (usize, Option<DeliveryResult>)>) {

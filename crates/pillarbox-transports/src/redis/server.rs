@@ -1,5 +1,6 @@
 //! Where a Redis server is, and what it says when it does not do what it is asked.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::time::Duration;
 
 use pillarbox_core::{Invalid, Problem, Undelivered};
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, ConnectionAddr, RedisConnectionInfo};
+use redis::{AsyncConnectionConfig, Client, ConnectionAddr, RedisConnectionInfo, cmd};
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
@@ -83,11 +84,13 @@ impl Server {
                 self.encrypted(host, *port, info.redis_settings(), config).await
             }
             _ => match self.client.get_multiplexed_async_connection_with_config(&config).await {
-                Ok(redis) => Ok(Connection { redis, _driver: None }),
+                Ok(redis) => Ok(Connection { redis, text_bytes_max: None, _driver: None }),
                 Err(error) => Err(error.to_string()),
             },
         };
-        connected.map_err(|why| format!("{self}: {why}"))
+        let mut connection = connected.map_err(|why| format!("{self}: {why}"))?;
+        connection.text_bytes_max = text_bytes_max(&mut connection.redis).await;
+        Ok(connection)
     }
 
     /// By hand: the client would take its provider of encryption from the process, and end it where there is none.
@@ -108,7 +111,7 @@ impl Server {
         let opened = MultiplexedConnection::new_with_config(login, stream, config).await;
         let (redis, driver) = opened.map_err(|error| error.to_string())?;
         let driver = Driver(tokio::spawn(driver).abort_handle());
-        Ok(Connection { redis, _driver: Some(Arc::new(driver)) })
+        Ok(Connection { redis, text_bytes_max: None, _driver: Some(Arc::new(driver)) })
     }
 
     /// What was wanted of it in vain.
@@ -133,10 +136,18 @@ impl Server {
     }
 }
 
+async fn text_bytes_max(redis: &mut MultiplexedConnection) -> Option<usize> {
+    let settings = cmd("CONFIG").arg("GET").arg("proto-max-bulk-len").query_async(redis).await;
+    let settings: HashMap<String, String> = settings.ok()?;
+    settings.into_values().next()?.parse().ok()
+}
+
 /// A connection that clones share. With the last of them ends whatever it had not sent yet.
 #[derive(Clone)]
 pub(super) struct Connection {
     pub(super) redis: MultiplexedConnection,
+    /// What the server takes as one text, if it tells. It ends the connection of whoever sends more.
+    pub(super) text_bytes_max: Option<usize>,
     /// Of an encrypted one; others have theirs inside.
     _driver: Option<Arc<Driver>>,
 }

@@ -188,3 +188,10 @@ async fn a_server_that_says_nothing_is_unavailable_and_let_go() {
     assert!(!unavailable.to_string().contains("canary"), "{unavailable}");
     assert!(silent.await.expect("it does not panic").starts_with(b"AMQP"));
 }
+
+#[test]
+fn a_message_can_be_a_cloud_event() {
+    pillarbox_testing::run(|| {
+        crate::cloud_events::a_message_can_be_a_cloud_event::<AmqpStation<SharedNode>>("cloudEvents:")
+    });
+}

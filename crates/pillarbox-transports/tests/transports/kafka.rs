@@ -313,3 +313,8 @@ fn a_subscription_is_checked_before_it_connects() {
     assert_eq!(fields("", "", 0), ["topic", "group", "ahead"]);
     assert_eq!(fields(&"x".repeat(221), &"x".repeat(256), 100_001), ["topic", "group", "ahead"]);
 }
+
+#[test]
+fn a_message_can_be_a_cloud_event() {
+    pillarbox_testing::run(|| crate::cloud_events::a_message_can_be_a_cloud_event::<Broker>("ce_"));
+}

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod amqp;
+mod cloud_events;
 mod encryption;
 mod http;
 mod kafka;

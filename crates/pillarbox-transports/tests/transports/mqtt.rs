@@ -289,3 +289,8 @@ async fn a_broker_that_is_silent_is_unavailable_in_time() {
     drop(message);
     assert!(payload.is_unique(), "a message that was given up is kept nowhere");
 }
+
+#[test]
+fn a_message_can_be_a_cloud_event() {
+    pillarbox_testing::run(|| crate::cloud_events::a_message_can_be_a_cloud_event::<Mosquitto>(""));
+}

@@ -226,3 +226,8 @@ async fn nothing_is_missing_on_a_server_that_is_away() {
     let answer = nats.recall(&recall).await;
     assert!(matches!(answer, Err(Undelivered::Unavailable { .. })), "{answer:?}");
 }
+
+#[test]
+fn a_message_can_be_a_cloud_event() {
+    pillarbox_testing::run(|| crate::cloud_events::a_message_can_be_a_cloud_event::<NatsStation>("ce-"));
+}

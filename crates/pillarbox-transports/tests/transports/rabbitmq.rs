@@ -29,3 +29,8 @@ mod subscriptions {
 
     pillarbox_testing::subscription_suite!(RabbitStation<SharedNode>);
 }
+
+#[test]
+fn a_message_can_be_a_cloud_event() {
+    pillarbox_testing::run(|| crate::cloud_events::a_message_can_be_a_cloud_event::<RabbitStation<SharedNode>>("ce-"));
+}

@@ -149,3 +149,8 @@ async fn what_a_stream_has_lost_is_not_found() {
     station.ask::<usize>("DEL orders").await.unwrap();
     assert_eq!(redis.recall(&recall).await, Ok(Recalled::Found { ids: HashSet::new(), since: None }));
 }
+
+#[test]
+fn a_message_can_be_a_cloud_event() {
+    pillarbox_testing::run(|| crate::cloud_events::a_message_can_be_a_cloud_event::<RedisStation>("ce-"));
+}
