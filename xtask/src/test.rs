@@ -30,7 +30,7 @@ enum Database {
 }
 
 /// A test that starts a broker, or a program in another language, carries one of these in its name.
-const OTHERS: [&str; 6] = ["rabbitmq", "amqp", "nats", "redis", "mqtt", "languages::"];
+const OTHERS: [&str; 8] = ["rabbitmq", "amqp", "nats", "redis", "mqtt", "kafka", "brokers::", "languages::"];
 
 impl Database {
     fn package(self) -> &'static str {

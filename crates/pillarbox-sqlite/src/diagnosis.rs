@@ -2,6 +2,7 @@
 
 use pillarbox_core::StoreError;
 use pillarbox_core::diagnosis::{Facts, Finding};
+use sqlx::{AssertSqlSafe, Connection as _};
 
 use crate::error::store_error;
 use crate::row;
@@ -11,7 +12,30 @@ pub(crate) async fn diagnose(store: &SqliteStore) -> Result<Vec<Finding>, StoreE
     let rows = sqlx::query(store.inner.sql.diagnose.clone()).fetch_all(store.pool()).await.map_err(store_error)?;
     let facts = rows.iter().map(|row| Ok((row::get(row, 0)?, row::get::<Option<String>>(row, 1)?.unwrap_or_default())));
     let facts = facts.collect::<Result<Facts, StoreError>>()?;
-    Ok(vec![durability(&facts), space(&facts)])
+    let isolation = Finding::fine("isolation", "serializable: SQLite has no other");
+    Ok(vec![durability(&facts), isolation, privileges(store).await, space(&facts)])
+}
+
+/// Writes, and takes it back: a transaction that only begins may do so in any file.
+async fn privileges(store: &SqliteStore) -> Finding {
+    match write_nothing(store).await.map_err(store_error) {
+        Ok(()) => Finding::fine("privileges", "the file can be written"),
+        Err(error) if error.is_transient() => Finding::unknown("privileges", error.to_string()),
+        Err(error) => {
+            let fix =
+                "let the user of this program write the file and its directory, and no `mode=ro` stand in the address";
+            Finding::critical("privileges", error.to_string(), fix)
+        }
+    }
+}
+
+async fn write_nothing(store: &SqliteStore) -> Result<(), sqlx::Error> {
+    let mut connection = store.pool().acquire().await?;
+    let mut tx = connection.begin_with("BEGIN IMMEDIATE").await?;
+    let table =
+        AssertSqlSafe(format!("CREATE TABLE IF NOT EXISTS {}_doctor (id)", store.inner.options.naming.joined()));
+    sqlx::raw_sql(table).execute(&mut *tx).await?;
+    tx.rollback().await
 }
 
 fn durability(facts: &Facts) -> Finding {

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use pillarbox::diagnosis::{Finding, Health};
+use pillarbox::inbox::InboxOptions;
 use pillarbox::schema::{SchemaAdmin, SchemaPolicy, SchemaStatus};
 use pillarbox::store::StoreOptions;
 use pillarbox::{Backend, Store, StoreError};
@@ -45,7 +46,8 @@ pub(crate) async fn run(options: Options) -> Result<Exit, Failure> {
         Some(path) => relay::parts(&Config::read(path).map_err(Failure::wrong_use)?).await?,
         None => {
             let assume = options.store.options(SchemaPolicy::Assume)?;
-            vec![look_at(&options.store.address()?.existing(), assume).await?]
+            let address = options.store.address()?.existing();
+            vec![look_at(&address, assume, Some(options.store.inbox_options())).await?]
         }
     };
     say(&match (options.json, parts.as_slice()) {
@@ -56,10 +58,18 @@ pub(crate) async fn run(options: Options) -> Result<Exit, Failure> {
     Ok(exit(parts.iter().flat_map(|part| &part.findings)))
 }
 
-async fn look_at(address: &Address, options: StoreOptions) -> Result<Part, Failure> {
+/// An inbox is looked at where one is named.
+async fn look_at(address: &Address, options: StoreOptions, inbox: Option<InboxOptions>) -> Result<Part, Failure> {
     let store = address.connect(options).await?;
     let failure = |error: StoreError| address.failure(&error);
-    let mut findings = vec![schema(&*store).await.map_err(failure)?];
+    let mut findings = vec![schema("schema", SchemaAdmin::check_schema(&*store).await.map_err(failure)?)];
+    if let Some(options) = inbox {
+        let inbox = store.open_inbox(options).await.map_err(failure)?;
+        findings.push(match inbox.check_schema().await.map_err(failure)? {
+            SchemaStatus::Missing => Finding::unknown("inbox", "there is none; `pillarbox migrate --inbox` makes one"),
+            status => schema("inbox", status),
+        });
+    }
     findings.extend(clock(&*store).await.map_err(failure)?);
     findings.push(wakeups(&*store, address.backend).await);
     findings.extend(store.diagnose().await.map_err(failure)?);
@@ -74,19 +84,19 @@ fn exit<'a>(findings: impl IntoIterator<Item = &'a Finding>) -> Exit {
     }
 }
 
-async fn schema(store: &dyn Store) -> Result<Finding, StoreError> {
-    let fix = "run `pillarbox migrate`";
-    Ok(match SchemaAdmin::check_schema(store).await? {
-        SchemaStatus::Current(version) => Finding::fine("schema", format!("{version}, as this version expects")),
-        SchemaStatus::Missing => Finding::critical("schema", "there are no tables", fix),
+fn schema(check: &'static str, status: SchemaStatus) -> Finding {
+    let fix = if check == "inbox" { "run `pillarbox migrate --inbox`" } else { "run `pillarbox migrate`" };
+    match status {
+        SchemaStatus::Current(version) => Finding::fine(check, format!("{version}, as this version expects")),
+        SchemaStatus::Missing => Finding::critical(check, "there are no tables", fix),
         SchemaStatus::Behind { found, expected } => {
-            Finding::critical("schema", format!("{found}, and this version expects {expected}"), fix)
+            Finding::critical(check, format!("{found}, and this version expects {expected}"), fix)
         }
         SchemaStatus::Ahead { found, expected } => {
             let what = format!("{found}, and this version knows only {expected}");
-            Finding::critical("schema", what, "install the version of pillarbox that your programs use")
+            Finding::critical(check, what, "install the version of pillarbox that your programs use")
         }
-    })
+    }
 }
 
 async fn clock(store: &dyn Store) -> Result<Option<Finding>, StoreError> {

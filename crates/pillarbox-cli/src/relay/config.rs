@@ -8,7 +8,7 @@ use std::time::Duration;
 use pillarbox::naming::Naming;
 use pillarbox::relay::DELIVERY_BATCH_DEFAULT;
 use pillarbox::retention::Retention;
-use pillarbox::{Backend, Route, StorePlace, Template};
+use pillarbox::{Backend, Checkup, Route, StorePlace, Template};
 use serde::Deserialize;
 
 use super::duration;
@@ -218,6 +218,13 @@ impl Config {
             Ok(place.naming(naming))
         };
         self.stores.iter().map(place).collect()
+    }
+
+    /// What a look at a transport is about: where its routes lead.
+    pub(crate) fn checkup(&self, transport: &str) -> Checkup {
+        let routes = self.routes.iter().filter(|route| route.to == transport);
+        let destinations = routes.filter_map(|route| route.destination.parse::<Template>().ok());
+        Checkup::new(destinations.collect(), self.relay.lease)
     }
 
     /// How much of everything there is.

@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use pillarbox::diagnosis::{Finding, Health};
 use pillarbox::relay::To;
 use pillarbox::retry::RetryPolicy;
 use pillarbox::store::StoreOptions;
 use pillarbox::{
-    Discovery, DiscoveryError, Fleet, FleetBuilder, Invalid, Problem, RouteTable, Selector, ShutdownReport, StorePlace,
-    Transport, UnknownTopics, async_trait, this_process,
+    Checkup, Discovery, DiscoveryError, Fleet, FleetBuilder, Invalid, Problem, RouteTable, Selector, ShutdownReport,
+    StorePlace, Transport, UnknownTopics, async_trait, this_process,
 };
+use tokio::task::JoinSet;
 
 use super::Config;
 
@@ -33,6 +35,7 @@ const OBEY_WITHIN: Duration = Duration::from_secs(3);
 pub(crate) struct Prepared {
     builder: FleetBuilder,
     transports: BTreeMap<String, Arc<dyn Transport>>,
+    checkups: BTreeMap<String, Checkup>,
     grace: Duration,
 }
 
@@ -40,6 +43,8 @@ pub(crate) struct Prepared {
 pub(crate) struct Relay {
     fleet: Fleet,
     transports: BTreeMap<String, Arc<dyn Transport>>,
+    /// Looks at brokers, which end with it.
+    looks: JoinSet<()>,
     grace: Duration,
 }
 
@@ -88,14 +93,32 @@ impl Prepared {
             let to = To::new(Arc::clone(transport), section.destination.as_str()).batch_max(section.batch);
             builder = builder.route(section.route().deliver(to));
         }
-        Ok(Self { builder: builder.discover(places), transports, grace: relay.grace })
+        let checkups = config.transports.keys().map(|name| (name.clone(), config.checkup(name))).collect();
+        Ok(Self { builder: builder.discover(places), transports, checkups, grace: relay.grace })
     }
 
     /// Starts to deliver. Stores and brokers that are away keep nothing from starting: they are tried again.
     pub(crate) async fn start(self) -> Result<Relay, String> {
-        let Self { builder, transports, grace } = self;
+        let Self { builder, transports, mut checkups, grace } = self;
         let fleet = builder.start().await.map_err(|error| error.to_string())?;
-        Ok(Relay { fleet, transports, grace })
+        let mut looks = JoinSet::new();
+        for (name, transport) in &transports {
+            if let Some(checkup) = checkups.remove(name) {
+                looks.spawn(look_at(name.clone(), Arc::clone(transport), checkup));
+            }
+        }
+        Ok(Relay { fleet, transports, looks, grace })
+    }
+}
+
+/// H46: what would cost messages is told from the start, as `pillarbox doctor --config` tells it. Whether a broker is there, its
+/// routes tell.
+async fn look_at(name: String, transport: Arc<dyn Transport>, checkup: Checkup) {
+    for Finding { check, health, what, fix } in transport.diagnose(&checkup).await {
+        if health >= Health::Warning && check != "broker" {
+            let fix = fix.unwrap_or_default();
+            tracing::warn!(transport = name, check, fix, "something is wrong with a broker: {what}");
+        }
     }
 }
 
@@ -105,7 +128,8 @@ impl Relay {
     }
 
     /// Ends what is under way, gives the rest back, and takes leave of the brokers.
-    pub(crate) async fn shutdown(self) -> ShutdownReport {
+    pub(crate) async fn shutdown(mut self) -> ShutdownReport {
+        self.looks.shutdown().await;
         let report = self.fleet.shutdown(self.grace).await;
         for transport in self.transports.values() {
             transport.close().await;

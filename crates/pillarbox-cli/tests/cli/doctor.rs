@@ -6,6 +6,7 @@ use stations::{Broker, NatsStation, RabbitStation, RedisStation};
 
 use super::brokers::file;
 use super::inbox::Place;
+use super::relay::Running;
 use super::*;
 
 /// What the doctor says of the broker, and its exit code.
@@ -74,6 +75,20 @@ async fn the_doctor_looks_at_the_settings_of_redis() {
     station.ask::<()>(reader).await.unwrap();
     let (bus, _) = examined(&station.url().replace("//", "//reader:canary@"), &["orders"], "");
     assert_eq!(health(&bus, "persistence"), "unknown", "{bus}");
+}
+
+/// H46: a relay tells the same from its start, and delivers all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_tells_what_is_wrong_with_its_broker_redis() {
+    let station = RedisStation::open().await;
+    station.ask::<()>("CONFIG SET appendfsync everysec").await.unwrap();
+    let (directory, place) = (tempfile::tempdir().unwrap(), Place::sqlite());
+    place.run(&["migrate"]);
+    let file = file(&directory, &place, &station.url(), &["orders"], "");
+    let mut relay = Running::start(&["--config", &file]);
+    let told = relay.logs(|line| line.contains("persistence"));
+    assert!(told.contains("appendfsync is everysec") && told.contains("set `appendonly yes`"), "{told}");
+    relay.end();
 }
 
 /// H42: exchanges and queues that are not there.

@@ -40,12 +40,18 @@ impl Running {
 
     /// The next line that it says about itself; those of its log are passed over.
     pub(super) fn says(&mut self) -> String {
-        let mut lines = std::iter::repeat_with(|| {
+        self.logs(|line| line.starts_with("relay: "))
+    }
+
+    /// The next line on standard error that is meant.
+    pub(super) fn logs(&mut self, is_meant: impl Fn(&str) -> bool) -> String {
+        loop {
             let mut line = String::new();
             assert_ne!(self.words.read_line(&mut line).unwrap(), 0, "it has ended");
-            line
-        });
-        lines.find(|line| line.starts_with("relay: ")).unwrap()
+            if is_meant(&line) {
+                return line;
+            }
+        }
     }
 
     pub(super) fn signal(&self, name: &str) {

@@ -18,11 +18,12 @@ fn the_doctor_looks_at_everything() {
         place.run(&["migrate"]);
         let (exit, text) = place.run(&["doctor"]);
         let found = place.json(&["doctor"]);
-        for check in ["schema", "clock"] {
+        for check in ["schema", "clock", "privileges", "isolation"] {
             assert_eq!(health(&found, check), "fine", "{text}");
         }
+        assert_eq!(health(&found, "inbox"), "unknown", "{text}");
         let is_server = !place.url().starts_with("sqlite");
-        for check in ["privileges", "connections", "encryption", "primary", "isolation"] {
+        for check in ["connections", "encryption", "primary"] {
             assert_eq!(health(&found, check), if is_server { "fine" } else { "missing" }, "{check}: {text}");
         }
         let wakeups = if place.url().starts_with("postgres") { "fine" } else { "unknown" };
@@ -38,7 +39,19 @@ fn the_doctor_looks_at_everything() {
             _ => 0,
         };
         assert_eq!(exit, expected, "{text}");
+        place.run(&["migrate", "--inbox"]);
+        assert_eq!(health(&place.json(&["doctor"]), "inbox"), "fine");
     }
+}
+
+/// H54: so is a file that must not be written.
+#[test]
+fn the_doctor_finds_a_file_that_must_not_be_written() {
+    let place = Place::sqlite();
+    place.run(&["migrate"]);
+    let output = pillarbox(&["doctor", "--url", &format!("{}?mode=ro", place.url())]);
+    assert_eq!(code(&output), 4, "{}", stdout(&output));
+    assert!(stdout(&output).contains("✗ privileges: the SQLite file must not be written"), "{}", stdout(&output));
 }
 
 /// H7: behind a pooler in transaction mode a LISTEN is taken and never answered.

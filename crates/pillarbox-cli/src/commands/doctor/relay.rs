@@ -1,9 +1,9 @@
 //! Everything that the file of a relay names: stores, and brokers with the places that routes lead to.
 
+use pillarbox::StorePlace;
 use pillarbox::diagnosis::Finding;
 use pillarbox::schema::SchemaPolicy;
 use pillarbox::store::StoreOptions;
-use pillarbox::{Checkup, StorePlace, Template};
 
 use super::{Part, look_at};
 use crate::exit::Failure;
@@ -26,7 +26,7 @@ pub(super) async fn parts(config: &Config) -> Result<Vec<Part>, Failure> {
     }
     for (name, section) in &config.transports {
         let transport = section.transport(name).map_err(Failure::wrong_use)?;
-        let findings = transport.diagnose(&checkup(config, name)).await;
+        let findings = transport.diagnose(&config.checkup(name)).await;
         transport.close().await;
         parts.push(Part { kind: "transport", name: name.clone(), findings });
     }
@@ -36,12 +36,5 @@ pub(super) async fn parts(config: &Config) -> Result<Vec<Part>, Failure> {
 async fn store(place: &StorePlace) -> Result<Part, Failure> {
     let address = Address::new(place.address().to_owned(), format!("stores.{}.url", place.key()))?.existing();
     let naming = place.get_naming().cloned().unwrap_or_default();
-    look_at(&address, StoreOptions { naming, schema: SchemaPolicy::Assume, ..StoreOptions::default() }).await
-}
-
-/// Where the routes of a transport lead.
-fn checkup(config: &Config, transport: &str) -> Checkup {
-    let routes = config.routes.iter().filter(|route| route.to == transport);
-    let destinations = routes.filter_map(|route| route.destination.parse::<Template>().ok());
-    Checkup::new(destinations.collect(), config.relay.lease)
+    look_at(&address, StoreOptions { naming, schema: SchemaPolicy::Assume, ..StoreOptions::default() }, None).await
 }
