@@ -68,8 +68,9 @@ pub(crate) async fn measure(only: &[String], workloads: &[Workload], scale: &Sca
     results.take(Results { machine: machine.clone(), entries, disciplines: Vec::new() });
     let command = document::command();
     let all = if workloads.is_empty() { Workload::value_variants() } else { workloads };
-    for task in all.iter().flat_map(|workload| workload.tasks()) {
-        let disciplines = contest(task, &ready, &server, scale, &command).await;
+    let tasks: Vec<_> = all.iter().flat_map(|workload| workload.tasks()).collect();
+    for tasks in tasks.chunk_by(|one, next| one.takes_turns_with(*next)) {
+        let disciplines = contest(tasks, &ready, &server, scale, &command).await;
         results.take(Results { machine: machine.clone(), entries: Vec::new(), disciplines });
         write(&results, outputs);
     }
@@ -129,33 +130,49 @@ async fn hello(start: &Start, url: &str) -> Result<Entry, String> {
     })
 }
 
-/// All contestants in turn, round after round. Who fails in one round is asked again in the next.
-async fn contest(task: Task, ready: &[Ready], server: &Server, scale: &Scale, command: &str) -> Vec<Discipline> {
-    let mut disciplines = task.disciplines(scale, command);
-    let mut memories = vec![Memory::default(); ready.len()];
-    let mut kept: Vec<Option<Entrant>> = ready.iter().map(|_| None).collect();
-    eprintln!("{}", task.name(scale));
-    let first = usize::from(!task.has_warm_up());
+/// All contestants in turn, round after round, and each with one task after the other. Who fails in one round is asked again in
+/// the next.
+async fn contest(tasks: &[Task], ready: &[Ready], server: &Server, scale: &Scale, command: &str) -> Vec<Discipline> {
+    let mut past: Vec<Past> = tasks.iter().map(|task| Past::of(*task, ready.len(), scale, command)).collect();
+    let first = usize::from(!tasks.iter().any(|task| task.has_warm_up()));
     for round in first..=scale.rounds {
-        for ((one, memory), kept) in ready.iter().zip(&mut memories).zip(&mut kept) {
-            let measured = in_turn(task, one, memory, kept, server, scale).await;
-            match &measured {
-                Ok(figures) => eprintln!("  round {round}: {}: {figures:.1?}", one.name),
-                Err(problem) => eprintln!("  round {round}: {}: {problem}", one.name),
-            }
-            if round > 0 || measured.is_err() {
-                note(&mut disciplines, &one.name, round, measured);
+        for (at, one) in ready.iter().enumerate() {
+            for Past { task, disciplines, memories, kept } in &mut past {
+                let measured = in_turn(*task, one, &mut memories[at], &mut kept[at], server, scale).await;
+                let name = task.name(scale);
+                match &measured {
+                    Ok(figures) => eprintln!("  {name}, round {round}: {}: {figures:.1?}", one.name),
+                    Err(problem) => eprintln!("  {name}, round {round}: {}: {problem}", one.name),
+                }
+                if round > 0 || measured.is_err() {
+                    note(disciplines, &one.name, round, measured);
+                }
             }
         }
     }
-    for (one, kept) in ready.iter().zip(kept) {
-        if let Some(mut entrant) = kept {
+    for (one, kept) in past.iter_mut().flat_map(|past| ready.iter().zip(&mut past.kept)) {
+        if let Some(mut entrant) = kept.take() {
             let _best_effort = entrant.ask(&json!({ "do": "clear" })).await;
             entrant.stop().await;
             server.make_database(&one.name).await;
         }
     }
-    disciplines
+    past.into_iter().flat_map(|past| past.disciplines).collect()
+}
+
+/// A task, and what was found and remembered of each contestant.
+struct Past {
+    task: Task,
+    disciplines: Vec<Discipline>,
+    memories: Vec<Memory>,
+    kept: Vec<Option<Entrant>>,
+}
+
+impl Past {
+    fn of(task: Task, count: usize, scale: &Scale, command: &str) -> Self {
+        let kept = (0..count).map(|_| None).collect();
+        Self { task, disciplines: task.disciplines(scale, command), memories: vec![Memory::default(); count], kept }
+    }
 }
 
 async fn in_turn(

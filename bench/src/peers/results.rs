@@ -56,9 +56,12 @@ impl Discipline {
 
     /// One contestant over another, round by round: what both had in common, such as a slow minute, goes away.
     pub(crate) fn ratio(&self, above: &str, below: &str) -> Option<Summary> {
-        let pairs = self.figure(above)?.rounds.iter().zip(&self.figure(below)?.rounds);
-        let ratios: Vec<f64> = pairs.filter_map(|(above, below)| Some((*above)? / (*below)?)).collect();
-        Summary::of(&ratios)
+        ratio(self.figure(above)?, self.figure(below)?)
+    }
+
+    /// One contestant here over itself there, round by round.
+    pub(crate) fn ratio_to(&self, other: &Self, name: &str) -> Option<Summary> {
+        ratio(self.figure(name)?, other.figure(name)?)
     }
 
     pub(crate) fn figure(&self, name: &str) -> Option<&Figure> {
@@ -73,6 +76,12 @@ impl Discipline {
         });
         &mut self.figures[at]
     }
+}
+
+fn ratio(above: &Figure, below: &Figure) -> Option<Summary> {
+    let pairs = above.rounds.iter().zip(&below.rounds);
+    let ratios: Vec<f64> = pairs.filter_map(|(above, below)| Some((*above)? / (*below)?)).collect();
+    Summary::of(&ratios)
 }
 
 impl Results {
@@ -122,5 +131,9 @@ mod tests {
         assert_eq!(discipline.ratio("we", "they"), Some(Summary { median: 2.0, low: 2.0, high: 2.0 }));
         assert_eq!(discipline.summary("they").map(|they| (they.low, they.high)), Some((1.0, 10.0)));
         assert_eq!(discipline.ratio("we", "nobody"), None);
+        let other =
+            Discipline { figures: vec![figure("we", [Some(40.0), Some(4.0), Some(20.0)])], ..discipline.clone() };
+        assert_eq!(discipline.ratio_to(&other, "we"), Some(Summary { median: 0.5, low: 0.5, high: 2.0 }));
+        assert_eq!(discipline.ratio_to(&other, "they"), None);
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::results::{Discipline, Results};
+use super::task::Task;
 use crate::plot::{Bar, Panel, bars, page};
 
 /// Whom the others are compared with.
@@ -61,7 +62,21 @@ fn table(results: &Results, disciplines: &[&Discipline]) -> String {
         }
         text.push('\n');
     }
-    text
+    text + &beside(results, disciplines[0])
+}
+
+/// What became of each contestant's own rate, where the other one was measured in the same rounds.
+fn beside(results: &Results, discipline: &Discipline) -> String {
+    let other = Task::compared_with(&discipline.task).and_then(|other| {
+        results.disciplines.iter().find(|one| one.task == other && one.command == discipline.command)
+    });
+    let Some(other) = other else { return String::new() };
+    let ratios: Vec<_> = results
+        .entries
+        .iter()
+        .filter_map(|entry| Some(format!("{} {}", entry.name, discipline.ratio_to(other, &entry.name)?)))
+        .collect();
+    format!("\n÷ {}, in the same rounds: {}\n", other.task, ratios.join(", "))
 }
 
 /// Says so when some rounds of a contestant failed, and why.

@@ -13,6 +13,9 @@ const SECONDS_MAX: f64 = 20.0;
 /// Before a part is measured: connections, plans and compilers are warm then.
 const WARM_UP: u64 = 1000;
 
+const STEADY: &str = "steady state";
+const HELD: &str = "steady state with xmin held";
+
 /// A part of the contest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Workload {
@@ -86,12 +89,22 @@ impl Task {
             Self::Enqueue { writers, batch } => format!("enqueue, {writers} writers, {batch} per transaction"),
             Self::Drain => "drain".into(),
             Self::Latency { rate } => format!("commit to handler at {rate}/s"),
-            Self::Steady { is_held: false } => "steady state".into(),
-            Self::Steady { is_held: true } => "steady state with xmin held".into(),
+            Self::Steady { is_held: false } => STEADY.into(),
+            Self::Steady { is_held: true } => HELD.into(),
             Self::Backlog => format!("drain out of a backlog of {}", scale.backlog),
             Self::CostInTurn => "cost, written and then drained".into(),
             Self::CostTogether => "cost, written and handled at 1000/s".into(),
         }
+    }
+
+    /// Whether both are measured in the same rounds, so that one can be compared with the other.
+    pub(crate) fn takes_turns_with(self, next: Self) -> bool {
+        matches!((self, next), (Self::Steady { .. }, Self::Steady { .. }))
+    }
+
+    /// What stands in the same results to be compared with.
+    pub(crate) fn compared_with(name: &str) -> Option<&'static str> {
+        (name == HELD).then_some(STEADY)
     }
 
     pub(crate) fn disciplines(self, scale: &Scale, command: &str) -> Vec<Discipline> {
