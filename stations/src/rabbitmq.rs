@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lapin::options::{BasicGetOptions, QueueDeclareOptions};
+use lapin::options::{BasicGetOptions, QueueDeclareOptions, QueueDeleteOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, Connection, ConnectionProperties};
 use pillarbox_core::Transport;
@@ -51,6 +51,12 @@ impl<N: Node> RabbitStation<N> {
         channel.queue_declare(queue.as_str().into(), options, table).await.expect("a queue can be made");
         self.node.declared();
         queue
+    }
+
+    /// Deletes a queue, with what is in it.
+    pub async fn delete(&self, queue: &str) {
+        let deleted = self.channel().await.queue_delete(queue.into(), QueueDeleteOptions::default()).await;
+        deleted.expect("a queue can be deleted");
     }
 
     /// Waits until so many messages wait in a queue, and answers how many do.

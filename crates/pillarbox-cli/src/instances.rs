@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Instances {
     pub(crate) live: usize,
-    pub(crate) silent: usize,
+    pub(crate) stale: usize,
 }
 
 impl Instances {
@@ -22,18 +22,18 @@ impl Instances {
         }
         let all = list.live(HORIZON_MAX).await?;
         let live = all.iter().filter(|record| record.silent_for < STALE_AFTER_DEFAULT).count();
-        Ok(Some(Self { live, silent: all.len() - live }))
+        Ok(Some(Self { live, stale: all.len() - live }))
     }
 
-    /// `3 live, 1 silent`.
+    /// `3 live, 1 stale`.
     pub(crate) fn words(self) -> String {
         match self {
-            Self { live, silent: 0 } => format!("{live} live"),
-            Self { live, silent } => format!("{live} live, {silent} silent"),
+            Self { live, stale: 0 } => format!("{live} live"),
+            Self { live, stale } => format!("{live} live, {stale} stale"),
         }
     }
 
     pub(crate) fn as_json(self) -> Value {
-        json!({ "live_count": self.live, "silent_count": self.silent })
+        json!({ "live_count": self.live, "stale_count": self.stale })
     }
 }

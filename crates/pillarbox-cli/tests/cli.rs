@@ -29,6 +29,9 @@ mod reload;
 mod replay;
 #[path = "cli/status.rs"]
 mod status;
+#[cfg(target_os = "linux")]
+#[path = "cli/terminal.rs"]
+mod terminal;
 #[path = "cli/tools.rs"]
 mod tools;
 #[path = "cli/transports.rs"]

@@ -45,11 +45,13 @@ impl Server for Mariadb {
         // Relative to the data directory: a long path would not fit into a socket address.
         mariadbd.args(["--socket=mariadb.sock", "--pid-file=mariadb.pid"]);
         mariadbd.args(["--bind-address=127.0.0.1", "--skip-name-resolve", "--skip-log-bin"]);
-        mariadbd.args(["--innodb-buffer-pool-size=256M", "--max-connections=300"]);
-        mariadbd.arg("--character-set-server=utf8mb4");
+        mariadbd.args(["--max-connections=300", "--character-set-server=utf8mb4"]);
         if place.durable {
             mariadbd.args(["--innodb-flush-log-at-trx-commit=1", "--sync-binlog=1"]);
+            // As much memory as PostgreSQL has for its benchmarks, and a log that does not go round in the middle of one.
+            mariadbd.args(["--innodb-buffer-pool-size=1G", "--innodb-log-file-size=2G"]);
         } else {
+            mariadbd.arg("--innodb-buffer-pool-size=256M");
             mariadbd.args(["--innodb-flush-log-at-trx-commit=0", "--sync-binlog=0"]);
         }
         if self.is_encrypted {

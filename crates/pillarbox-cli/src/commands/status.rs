@@ -322,12 +322,12 @@ mod tests {
 
     #[test]
     fn the_text_is_aligned_and_harmless() {
-        let instances = Some(Instances { live: 3, silent: 1 });
+        let instances = Some(Instances { live: 3, stale: 1 });
         let text = Status { instances, ..status("sqlite:shop.db", overview(40_112, 0)) }.as_text(Paint::OFF);
         let expected = "\
 store sqlite:shop.db   pending 1,204 (oldest 2 s)   in flight 96   dead 40,112   ✗ critical: dead > 0
 leases: 96 running, 0 ran out
-instances: 3 live, 1 silent
+instances: 3 live, 1 stale
 
 topic            pending   in flight   done     dead
 order\\u{1b}[2J     1,204          96      7   40,112

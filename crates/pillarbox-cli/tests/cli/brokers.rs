@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use pillarbox::admin::{Filter, ListQuery};
+use pillarbox::outbox::State;
 use pillarbox::wire;
 use pillarbox_testing::station::{Station, all_arrived};
-use stations::rabbitmq::OwnNode;
+use stations::rabbitmq::{OwnNode, SharedNode};
 use stations::{Broker, NatsStation, RabbitStation, RedisStation};
 
 use super::inbox::Place;
@@ -182,6 +184,34 @@ async fn from_postgres_to_nats_a_relay_that_ends_hands_its_leases_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn from_postgres_to_redis_a_relay_that_ends_hands_its_leases_back() {
     the_relay_ends::<RedisStation>(on_postgres()).await;
+}
+
+/// H42: a queue that somebody deletes in the middle: what cannot be routed is not delivered but waits, with its error for all to
+/// see, and goes on when the queue is there again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_of_rabbitmq_that_goes_away_takes_nothing_with_it() {
+    let mut line = Line::<RabbitStation<SharedNode>>::open(Place::sqlite()).await;
+    line.send(20).await;
+    let (mut relay, _) = line.relay("attempts = 1000");
+    line.complete().await;
+    line.broker.delete(&line.destination).await;
+    line.send(20).await;
+    let query = ListQuery { state: State::Pending, filter: Filter::all(), after: None, limit: 100 };
+    until(async || {
+        let waiting = line.store.list(&query).await.unwrap().messages;
+        waiting
+            .iter()
+            .filter(|message| message.last_error.as_ref().is_some_and(|error| error.contains("rabbitmq: ")))
+            .count()
+            == 20
+    })
+    .await;
+    assert_eq!(line.overview().await.total().done, 20, "a message that came back is not delivered");
+    line.destination = line.broker.place("orders").await;
+    let later = line.sent.split_off(20);
+    all_arrived(&line.broker, &line.destination, &later).await;
+    until(async || line.overview().await.total().done == 40).await;
+    relay.end();
 }
 
 /// Removes the files in which a server keeps its messages.

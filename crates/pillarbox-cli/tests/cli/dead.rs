@@ -93,7 +93,12 @@ async fn dead_messages_are_replayed_or_deleted_only_when_it_is_meant() {
     assert!(rest.ends_with(" UTC). Add --yes to do it, --rate 500/s to throttle.\n"), "{asked}");
     assert_eq!(run(&["dead", "replay", "--topic", "order.created", "--dry-run"]), asked);
     assert_eq!(count(&listed(&url, &[])), 3, "nothing was done");
-    let done = run(&["dead", "replay", "--topic", "order.created", "--yes"]);
+    for ages in [["--older-than", "1h"], ["--newer-than", "0s"]] {
+        let none = run(&[&["dead", "delete", "--yes"][..], &ages].concat());
+        assert_eq!(none, "store sqlite:shop.db: deleted 0 messages\n");
+    }
+    let done =
+        run(&["dead", "replay", "--topic", "order.created", "--newer-than", "1h", "--older-than", "0s", "--yes"]);
     assert_eq!(done, "store sqlite:shop.db: replayed 2 messages\n");
     assert_eq!(run(&["dead", "replay", "--topic", "order.created"]), "store sqlite:shop.db: no dead message matches\n");
 

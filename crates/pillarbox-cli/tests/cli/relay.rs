@@ -271,6 +271,55 @@ async fn a_relay_serves_every_store_of_its_file() {
     relay.end();
 }
 
+/// BUS-02: the file sends messages where their type, their tenant and their headers say.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_routes_by_everything_that_its_file_names() {
+    let (directory, url) = fresh();
+    let order = || Message::new("order.created", "");
+    let typed = || order().message_type("OrderCreated");
+    let messages = [order(), typed(), typed().tenant("acme"), typed().tenant("acme").header("region", "eu")];
+    let store = store_with(&url, &messages).await;
+    let typed = "type = \"OrderCreated\"\n";
+    let routes = [
+        (String::new(), "plain"),
+        (typed.to_owned(), "typed"),
+        (format!("{typed}tenant = \"acme\"\n"), "tenant-{tenant}"),
+        (format!("{typed}tenant = \"acme\"\nheaders = {{ region = \"eu\" }}\n"), "region"),
+    ];
+    let out = tempfile::tempdir().unwrap();
+    let routes = routes.map(|(which, file)| {
+        format!("[[routes]]\ntopic = \"order.**\"\n{which}to = \"files\"\ndestination = \"{file}.jsonl\"\n")
+    });
+    let files = format!("[transports.files]\nurl = \"file://{}\"\n", out.path().display());
+    let mut relay = Running::start(&["--config", &config(&directory, &url, &(files + &routes.concat()))]);
+    relay.says();
+    while store.overview().await.unwrap().total().done < 4 {}
+    relay.end();
+    for (file, message) in ["plain", "typed", "tenant-acme", "region"].iter().zip(&messages) {
+        let lines = std::fs::read_to_string(out.path().join(format!("{file}.jsonl"))).unwrap();
+        let line: Value = serde_json::from_str(&lines).unwrap();
+        assert_eq!(line["id"], message.id().to_string(), "{file}");
+    }
+}
+
+/// A store that cannot be reached keeps no relay from starting; it is told, without the password, and no traffic is wanted meanwhile.
+#[test]
+fn a_relay_waits_for_its_store() {
+    let (directory, _) = fresh();
+    let path = config(&directory, "postgres://relay:canary@127.0.0.1:9/shop", EVERYTHING);
+    let mut relay = Running::start(&["--config", &path]);
+    let (mut said, mut told) = (String::new(), String::new());
+    while said.is_empty() || told.is_empty() {
+        let line = relay.logs(|line| line.starts_with("relay: ") || line.contains("a store cannot be served"));
+        if line.starts_with("relay: ") { said = line } else { told = line }
+    }
+    assert!(told.contains("trying again later") && told.contains("shop") && !told.contains("canary"), "{told}");
+    let ready = get(address(&said), "/readyz");
+    assert!(ready.starts_with("HTTP/1.1 503") && !ready.contains("canary"), "{ready}");
+    assert!(get(address(&said), "/healthz").starts_with("HTTP/1.1 200"));
+    relay.end();
+}
+
 /// What a file means, for programs.
 #[test]
 fn a_check_tells_stores_transports_and_routes_as_json() {

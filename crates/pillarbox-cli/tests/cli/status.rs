@@ -36,16 +36,37 @@ async fn too_many_waiting_messages_are_a_warning_and_then_critical() {
     }
 }
 
+/// WRK-08: so are messages that wait for too long, by the contract's thresholds or the operator's own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_old_message_is_a_warning_and_then_critical() {
+    for place in Place::everywhere() {
+        place.run(&["migrate"]);
+        place.store().await.enqueue(Enqueue::pending(&[Message::new("order.created", "")])).await.unwrap();
+        let outbox = place.table("outbox");
+        for (seconds, exit, reason) in [(61, 3, "warning: oldest > 60 s"), (540, 4, "critical: oldest > 600 s")] {
+            let before = match place.kind() {
+                "sqlite" => format!("created_at - {seconds}000000"),
+                "postgres" => format!("created_at - interval '{seconds} s'"),
+                _ => format!("created_at - interval {seconds} second"),
+            };
+            place.sql(&format!("UPDATE {outbox} SET created_at = {before}")).await;
+            let (code, text) = place.run(&["status"]);
+            assert!(code == exit && text.contains(reason), "{text}");
+        }
+        assert_eq!(place.run(&["status", "--oldest-warning", "7200", "--oldest-critical", "9000"]).0, 0);
+    }
+}
+
 /// WRK-03, WRK-08: who serves the queue, and who went silent without taking leave.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn live_and_silent_instances_are_counted() {
+async fn live_and_stale_instances_are_counted() {
     for place in Place::everywhere() {
         place.run(&["migrate"]);
         assert_eq!(place.json(&["status"])["instances"], serde_json::Value::Null, "nobody keeps a list");
         assert!(!place.run(&["status"]).1.contains("instances"));
         place.run(&["migrate", "--instances"]);
         let list = place.store().await.instances().unwrap();
-        for service in ["silent", "orders", "billing"] {
+        for service in ["stale", "orders", "billing"] {
             list.heartbeat(&Instance::new(service, "host", 1)).await.unwrap();
         }
         let (code, text) = place.run(&["status"]);
@@ -56,10 +77,10 @@ async fn live_and_silent_instances_are_counted() {
             _ => "last_seen_at - interval 601 second",
         };
         let table = place.table("outbox_instance");
-        place.sql(&format!("UPDATE {table} SET last_seen_at = {ago} WHERE service = 'silent'")).await;
+        place.sql(&format!("UPDATE {table} SET last_seen_at = {ago} WHERE service = 'stale'")).await;
         let (code, text) = place.run(&["status"]);
-        assert!(code == 0 && text.contains("\ninstances: 2 live, 1 silent\n"), "{text}");
-        let counted = serde_json::json!({ "live_count": 2, "silent_count": 1 });
+        assert!(code == 0 && text.contains("\ninstances: 2 live, 1 stale\n"), "{text}");
+        let counted = serde_json::json!({ "live_count": 2, "stale_count": 1 });
         assert_eq!(place.json(&["status"])["instances"], counted);
     }
 }

@@ -204,7 +204,7 @@ fn a_slow_commit_begins_nothing_for_those_who_come_later() {
     });
 }
 
-/// Whoever is promised the connection of a commit that hangs has another one, however many come behind. H7.
+/// Whoever is promised the connection of a commit that hangs has another one, however many come behind. H35.
 #[test]
 fn a_commit_that_hangs_keeps_nobody_waiting() {
     run(|| async {
@@ -237,7 +237,7 @@ fn crowd(store: &PostgresStore, count: usize) -> (Arc<AtomicBool>, Vec<tokio::ta
     (Arc::clone(&ends), tasks.collect())
 }
 
-/// A claim that waits is not overtaken by transactions that came later. H7.
+/// A claim that waits is not overtaken by transactions that came later. H35.
 #[test]
 fn the_first_in_the_line_is_the_first_to_go() {
     run(|| async {
@@ -393,7 +393,7 @@ fn those_who_wait_outlive_the_failures_of_others() {
     });
 }
 
-/// Transactions that hand the only connection to each other leave it to those who ask the pool, and to calls of the store. H7.
+/// Transactions that hand the only connection to each other leave it to those who ask the pool, and to calls of the store. H35.
 #[test]
 fn a_line_that_never_ends_lets_others_in() {
     run(|| async {
@@ -410,6 +410,29 @@ fn a_line_that_never_ends_lets_others_in() {
         for task in tasks {
             task.await.unwrap();
         }
+    });
+}
+
+/// What the pool's owner has it call, and panics, costs the one for whom it was called, and nobody else in the line. H30.
+#[test]
+fn a_hook_that_panics_costs_one_of_them() {
+    run(|| async {
+        let h = start().await;
+        let panics = Arc::new(AtomicBool::new(false));
+        let hook = Arc::clone(&panics);
+        let options = options(1).before_acquire(move |_, _| {
+            assert!(!hook.swap(false, Ordering::SeqCst), "as the test wants it");
+            Box::pin(async { Ok(true) })
+        });
+        let store = beside(&h, options.connect(&Direct::url()).await.unwrap()).await.reusing_connections();
+        let first = store.begin().await.unwrap();
+        let (mut second, mut third) = (store.claim(claim(1)), store.begin());
+        assert_waits(second.as_mut());
+        assert_waits(third.as_mut());
+        panics.store(true, Ordering::SeqCst);
+        first.rollback().await.unwrap();
+        assert!(second.await.is_err());
+        third.await.unwrap().rollback().await.unwrap();
     });
 }
 

@@ -84,6 +84,9 @@ impl NatsSubscriptionOptions {
 
 /// Messages of a stream, for [`Inbox::intake`](https://docs.rs/pillarbox). Each is acknowledged by itself, and the server confirms it.
 ///
+/// A consumer that is there already must acknowledge explicitly, and must not give a message up after a number of deliveries
+/// (`max_deliver`): what is put off while the inbox is away would be lost.
+///
 /// A message is known by its `pillarbox-id`, else by its `Nats-Msg-Id`, else by its place in the stream. What the inbox can never
 /// take is terminated: the server does not deliver it again, and says so in an advisory.
 pub struct NatsSubscription {
@@ -124,8 +127,14 @@ impl NatsSubscription {
     async fn open(&self) -> Result<Session, BrokerError> {
         let connection = self.server.connect().await.map_err(BrokerError::new)?;
         let consumer = self.consumer(&connection).await?;
-        if consumer.cached_info().config.ack_policy != AckPolicy::Explicit {
-            return Err(self.error(format!("consumer `{}` must acknowledge explicitly", self.options.consumer)));
+        let (config, name) = (&consumer.cached_info().config, &self.options.consumer);
+        if config.ack_policy != AckPolicy::Explicit {
+            return Err(self.error(format!("consumer `{name}` must acknowledge explicitly")));
+        }
+        // What is put off while the inbox is away would be gone by then.
+        if config.max_deliver > 0 {
+            let what = format!("consumer `{name}` gives a message up after {} deliveries", config.max_deliver);
+            return Err(self.error(format!("{what}: set its max_deliver to -1, the inbox decides that")));
         }
         let heartbeat = self.server.timeout().min(PULL_EXPIRES / 3);
         let pulling = consumer.stream().max_messages_per_batch(self.options.ahead);

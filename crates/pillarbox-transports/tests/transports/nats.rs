@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use async_nats::HeaderMap;
+use async_nats::jetstream::consumer::{AckPolicy, pull};
 use async_nats::jetstream::stream::{self, DiscardPolicy, RetentionPolicy};
 use pillarbox::admin::{Filter, MessageName, Replay};
 use pillarbox::prelude::{Outbox, OutboxAdmin, Route, Runtime, StoreOptions};
@@ -230,4 +231,28 @@ async fn nothing_is_missing_on_a_server_that_is_away() {
 #[test]
 fn a_message_can_be_a_cloud_event() {
     pillarbox_testing::run(|| crate::cloud_events::a_message_can_be_a_cloud_event::<NatsStation>("ce-"));
+}
+
+/// H46: a consumer whose limits lose messages is refused, and it is said what to change.
+#[tokio::test]
+async fn a_consumer_that_loses_messages_is_refused() {
+    let station = NatsStation::open().await;
+    let place = station.place("limited").await;
+    let stream = station.context().await.get_stream(place.strip_prefix("suite.").unwrap()).await.unwrap();
+    let consumer = |ack_policy, max_deliver| pull::Config {
+        durable_name: Some("group".into()),
+        ack_policy,
+        max_deliver,
+        ..pull::Config::default()
+    };
+    let table = [
+        (consumer(AckPolicy::None, -1), "consumer `group` must acknowledge explicitly"),
+        (consumer(AckPolicy::Explicit, 3), "gives a message up after 3 deliveries: set its max_deliver to -1"),
+    ];
+    for (config, words) in table {
+        stream.create_consumer(config).await.unwrap();
+        let refused = station.subscription(&place).next(1).await.unwrap_err().to_string();
+        assert!(refused.contains(words), "{refused}");
+        stream.delete_consumer("group").await.unwrap();
+    }
 }

@@ -179,7 +179,7 @@ mod tests {
             waiting_count: 3,
         }];
         let paused = vec!["route mail: paused 5 min 0 s ago".to_owned()];
-        Snapshot { overview, blocked, paused, instances: Some(Instances { live: 3, silent: 1 }) }
+        Snapshot { overview, blocked, paused, instances: Some(Instances { live: 3, stale: 1 }) }
     }
 
     fn drawn(screen: &Screen<'_>) -> Vec<String> {
@@ -209,7 +209,7 @@ mod tests {
         let expected = [
             "store shop",
             "pending 1,204 (oldest 2 s)   in flight 96   dead 12   stored 500/s   done 500/s",
-            "leases 95 running, 1 ran out   instances 3 live, 1 silent",
+            "leases 95 running, 1 ran out   instances 3 live, 1 stale",
             "",
             "topic                     pending  in flight         done       dead   stored/s     done/s",
             "order.created               1,200         96       40,000          0        500        500",
