@@ -245,7 +245,8 @@ mod tests {
     fn a_choice_joins_the_callers_own_arguments() {
         let chosen = options(&[Database::Sqlite, Database::Postgres], &["claims", "--", "--nocapture"]);
         let expected = "--exclude pillarbox-mysql claims -- --nocapture --skip mysql --skip mariadb \
-                        --skip rabbitmq --skip amqp --skip nats --skip redis --skip mqtt --skip languages::";
+                        --skip rabbitmq --skip amqp --skip nats --skip redis --skip mqtt --skip kafka \
+                        --skip brokers:: --skip languages::";
         assert_eq!(chosen.arguments().join(" "), expected);
     }
 }

@@ -133,11 +133,10 @@ impl Transport for Nats {
     }
 
     async fn diagnose(&self, checkup: &Checkup) -> Vec<Finding> {
-        let mut findings = vec![Finding::broker(&self.probe().await)];
-        if let Ok(line) = self.line(self.deadline()).await {
-            findings.extend(diagnosis::streams(&line.connection.context, checkup).await);
+        match self.line(self.deadline()).await {
+            Ok(line) => diagnosis::streams(&line.connection.context, checkup).await,
+            Err(_) => Vec::new(),
         }
-        findings
     }
 
     async fn recall(&self, recall: &Recall<'_>) -> Result<Recalled, Undelivered> {

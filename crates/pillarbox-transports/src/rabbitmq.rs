@@ -191,13 +191,11 @@ impl Transport for Rabbit {
     }
 
     async fn diagnose(&self, checkup: &Checkup) -> Vec<Finding> {
-        let mut findings = vec![Finding::broker(&self.probe().await)];
         let looked = tokio::time::timeout(self.shared.broker.timeout, async {
             let line = self.line().await.ok()?;
             Some(diagnosis::places(&line.connection, checkup).await)
         });
-        findings.extend(looked.await.ok().flatten().unwrap_or_default());
-        findings
+        looked.await.ok().flatten().unwrap_or_default()
     }
 
     async fn close(&self) {

@@ -227,13 +227,10 @@ impl Transport for Redis {
     }
 
     async fn diagnose(&self, _checkup: &Checkup) -> Vec<Finding> {
-        let mut findings = vec![Finding::broker(&self.probe().await)];
         let deadline = self.deadline();
-        if let Ok(mut line) = self.line(deadline).await {
-            let looked = timeout_at(deadline, diagnosis::settings(&mut line.connection.redis)).await;
-            findings.extend(looked.unwrap_or_default());
-        }
-        findings
+        let Ok(mut line) = self.line(deadline).await else { return Vec::new() };
+        let looked = timeout_at(deadline, diagnosis::settings(&mut line.connection.redis)).await;
+        looked.unwrap_or_default()
     }
 
     async fn recall(&self, recall: &Recall<'_>) -> Result<Recalled, Undelivered> {

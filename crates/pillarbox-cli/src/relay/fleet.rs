@@ -115,7 +115,7 @@ impl Prepared {
 /// routes tell.
 async fn look_at(name: String, transport: Arc<dyn Transport>, checkup: Checkup) {
     for Finding { check, health, what, fix } in transport.diagnose(&checkup).await {
-        if health >= Health::Warning && check != "broker" {
+        if health >= Health::Warning {
             let fix = fix.unwrap_or_default();
             tracing::warn!(transport = name, check, fix, "something is wrong with a broker: {what}");
         }

@@ -26,7 +26,11 @@ pub(super) async fn parts(config: &Config) -> Result<Vec<Part>, Failure> {
     }
     for (name, section) in &config.transports {
         let transport = section.transport(name).map_err(Failure::wrong_use)?;
-        let findings = transport.diagnose(&config.checkup(name)).await;
+        let probed = transport.probe().await;
+        let mut findings = vec![Finding::broker(&probed)];
+        if probed.is_ok() {
+            findings.extend(transport.diagnose(&config.checkup(name)).await);
+        }
         transport.close().await;
         parts.push(Part { kind: "transport", name: name.clone(), findings });
     }
