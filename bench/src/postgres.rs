@@ -15,7 +15,7 @@ use uuid::Uuid;
 use crate::report::{Figure, Report};
 use crate::run::{Scale, Work, compare, rate};
 use crate::store::{Backend, Through, batches};
-use crate::subject::{ENQUEUE_BATCH, Subject, TOPIC, payload};
+use crate::subject::{BATCH, ENQUEUE_BATCH, Subject, TOPIC, payload};
 
 const DATABASE: &str = "PostgreSQL";
 
@@ -243,7 +243,7 @@ impl Backend for Outbox {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Keep {
+pub(crate) enum Keep {
     Nothing,
     Message,
 }
@@ -253,7 +253,7 @@ enum Keep {
 /// Left to itself, the server keeps the plan it made while the tables were small and drains at a third of the rate; a
 /// session of one's own can forbid that.
 #[derive(Clone)]
-struct Raw {
+pub(crate) struct Raw {
     outbox: Outbox,
     pool: PgPool,
     insert: String,
@@ -279,7 +279,7 @@ const CLAIM: &str = "UPDATE {s}.outbox SET owner_token = $1, fence = $2, attempt
         WHERE id > $3 AND (due_at IS NULL OR due_at <= (SELECT clock_timestamp()))
           AND (expires_at IS NULL OR expires_at > (SELECT clock_timestamp()))
           AND (owner_token IS NULL OR locked_until <= (SELECT clock_timestamp()))
-        ORDER BY id LIMIT 500 FOR NO KEY UPDATE SKIP LOCKED))
+        ORDER BY id LIMIT {n} FOR NO KEY UPDATE SKIP LOCKED))
     RETURNING id, message_id, topic, payload, attempts, created_at, lost_lease_count, priority, due_at, expires_at,
         occurred_at, message_type, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id, causation_id,
         content_type, headers::text, last_error";
@@ -300,9 +300,14 @@ const ACK_AND_KEEP: &str = "WITH gone AS (
 
 impl Raw {
     async fn open(outbox: &Outbox, keep: Keep) -> Self {
+        Self::open_with(outbox, keep, BATCH).await
+    }
+
+    /// Claims so many at a time.
+    pub(crate) async fn open_with(outbox: &Outbox, keep: Keep, batch: usize) -> Self {
         let connect = outbox.pool.connect_options().as_ref().clone().options(PLANS);
         let pool = PgPoolOptions::new().max_connections(8).connect_with(connect).await.unwrap();
-        let named = |sql: &str| sql.replace("{s}", outbox.schema);
+        let named = |sql: &str| sql.replace("{s}", outbox.schema).replace("{n}", &batch.to_string());
         let insert = "INSERT INTO {s}.outbox (message_id, topic, payload, content_type)
             SELECT * FROM unnest($1::uuid[], $2::text[], $3::bytea[], $4::text[]) RETURNING id";
         let insert_one =
@@ -322,6 +327,19 @@ impl Raw {
             ack: named(&ack.replace("$4", "$2").replace("$5", "$3").replace("$6", "$4")),
             exchange: named(&exchange),
         }
+    }
+
+    /// Rows above the floor.
+    pub(crate) async fn claim(&self, owner: Uuid, fence: i64, floor: i64) -> Vec<PgRow> {
+        let claim = sqlx::query(AssertSqlSafe(self.claim.as_str())).bind(owner).bind(fence).bind(floor);
+        claim.fetch_all(&self.pool).await.unwrap()
+    }
+
+    /// The rows of a claim, all of them; answers how many that were.
+    pub(crate) async fn ack(&self, owner: Uuid, fence: i64, ids: &[i64]) -> usize {
+        let (low, high) = ends(ids);
+        let ack = sqlx::query(AssertSqlSafe(self.ack.as_str())).bind(owner).bind(low).bind(high).bind(fence);
+        ack.fetch_all(&self.pool).await.unwrap().len()
     }
 
     async fn insert_one(&self, connection: &mut PgConnection) {
@@ -381,20 +399,12 @@ impl Subject for Raw {
         let (owner, mut floor, mut done, mut fence) = (Uuid::new_v4(), 0_i64, 0, 0_i64);
         while done < count {
             fence += 1;
-            let rows = sqlx::query(AssertSqlSafe(self.claim.as_str()))
-                .bind(owner)
-                .bind(fence)
-                .bind(floor)
-                .fetch_all(&self.pool)
-                .await
-                .unwrap();
+            let rows = self.claim(owner, fence, floor).await;
             let ids: Vec<i64> = rows.iter().map(read).collect();
             let Some(&last) = ids.last() else { break };
             floor = last;
             done += ids.len();
-            let (low, high) = ends(&ids);
-            let ack = sqlx::query(AssertSqlSafe(self.ack.as_str())).bind(owner).bind(low).bind(high).bind(fence);
-            assert_eq!(ack.fetch_all(&self.pool).await.unwrap().len(), ids.len());
+            assert_eq!(self.ack(owner, fence, &ids).await, ids.len());
         }
         done
     }

@@ -3,6 +3,7 @@
 //! Both contenders get a fresh broker for every run, and both hand 500 messages at a time to four calls of the transport at
 //! once. What is fed from memory has no database to ask: it is the ceiling.
 
+mod by_hand;
 mod direct;
 mod process;
 
@@ -12,7 +13,7 @@ use pillarbox_core::retention::Retention;
 use pillarbox_testing::source::Source;
 use stations::{Broker, NatsStation, RedisStation};
 
-use crate::postgres;
+use crate::postgres::{self, Keep};
 use crate::report::{Figure, Peak, Report};
 use crate::run::Scale;
 use crate::store::Through;
@@ -27,6 +28,9 @@ const SCHEMA: &str = "bench_relay";
 
 /// What is left of delivered messages, as the relay's file says it, and as tables do; the first is what comes unless it is said.
 const KEEPS: [(&str, &str); 2] = [("message", "relay"), ("nothing", "relay that keeps nothing")];
+
+/// The same by hand.
+const BY_HAND: [(Keep, &str); 2] = [(Keep::Message, "by hand"), (Keep::Nothing, "by hand, keeping nothing")];
 
 /// How often the broker is asked how much it has.
 const ASKED: Duration = Duration::from_millis(20);
@@ -51,6 +55,7 @@ async fn beside_direct<B: Broker + Source>(way: &str, outbox: &Outbox, scale: Sc
         return;
     }
     let mut figures = KEEPS.map(|(_, name)| Figure::new(way, work, ["from memory", name]));
+    let mut by_hand = BY_HAND.map(|(_, name)| Figure::new(way, work, ["from memory", name]));
     for round in 0..=scale.rounds {
         let direct = direct::rate::<B>(scale.messages).await;
         for ((keep, _), figure) in KEEPS.iter().zip(&mut figures) {
@@ -59,8 +64,14 @@ async fn beside_direct<B: Broker + Source>(way: &str, outbox: &Outbox, scale: Sc
                 figure.add([direct, relay]);
             }
         }
+        for ((keep, _), figure) in BY_HAND.iter().zip(&mut by_hand) {
+            let rate = by_hand::rate::<B>(outbox, scale.messages, *keep).await;
+            if round > 0 {
+                figure.add([direct, rate]);
+            }
+        }
     }
-    for figure in figures {
+    for figure in figures.into_iter().chain(by_hand) {
         eprintln!("{figure}");
         report.add(figure);
     }

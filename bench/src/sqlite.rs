@@ -1,5 +1,7 @@
 //! SQLite: the store beside raw statements, with `synchronous = FULL` and `NORMAL`.
 
+mod batch_leases;
+
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -12,6 +14,8 @@ use sqlx::sqlite::{SqlitePool, SqlitePoolOptions, SqliteRow, SqliteSynchronous};
 use sqlx::{AssertSqlSafe, Connection, Row, Sqlite, SqliteConnection};
 use tempfile::TempDir;
 use uuid::Uuid;
+
+use batch_leases::BatchLeases;
 
 use crate::report::Report;
 use crate::run::{Scale, Work, compare};
@@ -32,13 +36,15 @@ pub(crate) async fn measure(scale: Scale, report: &mut Report) {
         let store = File::open(synchronous, Retention::Delete).await;
         let raw = Raw { file: store.clone(), asks: false };
         compare(report, name, &WORKS, ["raw", "store"], &raw, &Through(store.clone()), scale).await;
+        let lean = BatchLeases::open(synchronous).await;
+        let exchange = [Work::Exchange { workers: 1 }];
+        compare(report, name, &exchange, ["batch leases", "store"], &lean, &Through(store.clone()), scale).await;
         let single = [Work::EnqueueSingle { writers: 1 }];
         let asking = Raw { file: store.clone(), asks: true };
         compare(report, name, &single, ["raw, asking", "store"], &asking, &Through(store.clone()), scale).await;
         compare(report, name, &single, ["raw", "begun by the store"], &raw, &Begun(store.clone()), scale).await;
         let keeping = File::open(synchronous, Retention::Message(KEEP_DEFAULT)).await;
         let receipts = File::open(synchronous, Retention::Receipt(KEEP_DEFAULT)).await;
-        let exchange = [Work::Exchange { workers: 1 }];
         compare(
             report,
             name,

@@ -64,6 +64,17 @@ impl Discipline {
         ratio(self.figure(name)?, other.figure(name)?)
     }
 
+    /// Whether it has everything that the other one has.
+    fn covers(&self, old: &Self) -> bool {
+        let has = |figure: &Figure| self.figure(&figure.name).is_some();
+        old.task == self.task && old.title == self.title && (old.command == self.command || old.figures.iter().all(has))
+    }
+
+    /// Rounds of those that took part in most.
+    pub(crate) fn round_count(&self) -> usize {
+        self.figures.iter().map(|figure| figure.rounds.len()).max().unwrap_or(0)
+    }
+
     pub(crate) fn figure(&self, name: &str) -> Option<&Figure> {
         self.figures.iter().find(|figure| figure.name == name)
     }
@@ -90,7 +101,8 @@ impl Results {
         document::read_json(path)
     }
 
-    /// Takes disciplines from a later run in place of the same ones: a contest may be run in parts, each whole in itself.
+    /// Takes disciplines from a later run in place of those that it covers: a contest may be run in parts, each whole in itself.
+    /// What had contestants that the later one did not have stays beside it.
     pub(crate) fn take(&mut self, later: Self) {
         self.machine = later.machine;
         for entry in later.entries {
@@ -100,11 +112,10 @@ impl Results {
             }
         }
         for discipline in later.disciplines {
-            let same = |old: &&mut Discipline| old.task == discipline.task && old.title == discipline.title;
-            match self.disciplines.iter_mut().find(same) {
-                Some(old) => *old = discipline,
-                None => self.disciplines.push(discipline),
-            }
+            let is_covered = |old: &Discipline| discipline.covers(old);
+            let at = self.disciplines.iter().position(is_covered).unwrap_or(self.disciplines.len());
+            self.disciplines.retain(|old| !is_covered(old));
+            self.disciplines.insert(at, discipline);
         }
     }
 }
@@ -113,27 +124,47 @@ impl Results {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_ratio_is_taken_round_by_round() {
-        let figure =
-            |name: &str, rounds: [Option<f64>; 3]| Figure { name: name.into(), rounds: rounds.into(), problem: None };
-        let discipline = Discipline {
+    fn figure(name: &str, rounds: &[Option<f64>]) -> Figure {
+        Figure { name: name.into(), rounds: rounds.into(), problem: None }
+    }
+
+    fn drain(command: &str, figures: Vec<Figure>) -> Discipline {
+        Discipline {
             task: "drain".into(),
             title: "drain".into(),
             unit: "messages/s".into(),
             is_less_better: false,
-            command: String::new(),
-            figures: vec![
-                figure("we", [Some(20.0), Some(2.0), Some(40.0)]),
-                figure("they", [Some(10.0), Some(1.0), None]),
-            ],
-        };
+            command: command.into(),
+            figures,
+        }
+    }
+
+    #[test]
+    fn a_ratio_is_taken_round_by_round() {
+        let (we, they) = ([Some(20.0), Some(2.0), Some(40.0)], [Some(10.0), Some(1.0), None]);
+        let discipline = drain("", vec![figure("we", &we), figure("they", &they)]);
         assert_eq!(discipline.ratio("we", "they"), Some(Summary { median: 2.0, low: 2.0, high: 2.0 }));
         assert_eq!(discipline.summary("they").map(|they| (they.low, they.high)), Some((1.0, 10.0)));
         assert_eq!(discipline.ratio("we", "nobody"), None);
-        let other =
-            Discipline { figures: vec![figure("we", [Some(40.0), Some(4.0), Some(20.0)])], ..discipline.clone() };
+        let other = drain("", vec![figure("we", &[Some(40.0), Some(4.0), Some(20.0)])]);
         assert_eq!(discipline.ratio_to(&other, "we"), Some(Summary { median: 0.5, low: 0.5, high: 2.0 }));
         assert_eq!(discipline.ratio_to(&other, "they"), None);
+    }
+
+    #[test]
+    fn a_later_run_takes_the_place_of_what_it_covers() {
+        let run = |command: &str, names: &[&str]| {
+            let figures = names.iter().map(|name| figure(name, &[Some(1.0)])).collect();
+            Results { disciplines: vec![drain(command, figures)], ..Results::default() }
+        };
+        let mut results = run("all", &["we", "they", "slow"]);
+        results.take(run("some", &["we", "they"]));
+        results.take(run("slow", &["we", "slow"]));
+        let commands = |results: &Results| -> Vec<String> {
+            results.disciplines.iter().map(|discipline| discipline.command.clone()).collect()
+        };
+        assert_eq!(commands(&results), ["all", "some", "slow"], "each has somebody whom the later ones do not have");
+        results.take(run("all again", &["we", "they", "slow"]));
+        assert_eq!(commands(&results), ["all again"]);
     }
 }

@@ -27,7 +27,7 @@ pub(crate) fn markdown(results: &Results) -> String {
     text
 }
 
-/// Disciplines that were measured together, in the order in which they came.
+/// The disciplines of each task, in the order in which they came.
 fn tasks(results: &Results) -> Vec<Vec<&Discipline>> {
     let mut tasks: Vec<Vec<&Discipline>> = Vec::new();
     for discipline in &results.disciplines {
@@ -39,30 +39,65 @@ fn tasks(results: &Results) -> Vec<Vec<&Discipline>> {
     tasks
 }
 
-fn table(results: &Results, disciplines: &[&Discipline]) -> String {
-    let rounds = disciplines[0].figures.iter().map(|figure| figure.rounds.len()).max().unwrap_or(0);
-    let mut text =
-        format!("**{}**: `{}`, {rounds} rounds\n\n| contestant |", disciplines[0].task, disciplines[0].command);
+/// The disciplines of a task by the runs in which they were measured; first the run that most contestants took part in.
+fn runs<'a>(disciplines: &[&'a Discipline]) -> Vec<Vec<&'a Discipline>> {
+    let mut runs: Vec<Vec<&Discipline>> = Vec::new();
     for discipline in disciplines {
+        match runs.iter_mut().find(|run| run[0].command == discipline.command) {
+            Some(run) => run.push(discipline),
+            None => runs.push(vec![discipline]),
+        }
+    }
+    runs.sort_by_key(|run| std::cmp::Reverse(run[0].figures.len()));
+    runs
+}
+
+/// What marks a figure of another run than the first.
+fn mark(run: usize) -> String {
+    if run == 0 { String::new() } else { format!(" [{run}]") }
+}
+
+/// The run that has a contestant's figure, and its place among them.
+fn found<'a>(runs: &[Vec<&'a Discipline>], title: usize, name: &str) -> Option<(usize, &'a Discipline)> {
+    let mut disciplines = runs.iter().filter_map(|run| run.get(title).copied()).enumerate();
+    disciplines.find(|(_, discipline)| discipline.summary(name).is_some())
+}
+
+fn table(results: &Results, disciplines: &[&Discipline]) -> String {
+    let runs = runs(disciplines);
+    let first = &runs[0];
+    let mut text =
+        format!("**{}**: `{}`, {} rounds\n\n| contestant |", first[0].task, first[0].command, first[0].round_count());
+    for discipline in first {
         let _ = write!(text, " {}, {} | {OURS} ÷ it |", discipline.title, discipline.unit);
     }
-    let _ = writeln!(text, "\n|---|{}", "---|---|".repeat(disciplines.len()));
+    let _ = writeln!(text, "\n|---|{}", "---|---|".repeat(first.len()));
     for entry in &results.entries {
         let _ = write!(text, "| {} |", entry.name);
-        for discipline in disciplines {
-            let _ = match discipline.summary(&entry.name) {
-                Some(summary) => {
+        for title in 0..first.len() {
+            let _ = match found(&runs, title, &entry.name) {
+                Some((run, discipline)) => {
+                    let summary = discipline.summary(&entry.name).map_or_else(String::new, |all| all.to_string());
                     let ratio = discipline.ratio(OURS, &entry.name).filter(|_| entry.name != OURS);
                     let failed = failed_rounds(discipline, &entry.name);
                     let ratio = ratio.map_or_else(String::new, |ratio| ratio.to_string());
-                    write!(text, " {summary}{failed} | {ratio} |")
+                    write!(text, " {summary}{}{failed} | {ratio} |", mark(run))
                 }
-                None => write!(text, " {} | |", problem(entry.missing.as_ref(), discipline, &entry.name)),
+                None => write!(text, " {} | |", problem(entry.missing.as_ref(), &runs, title, &entry.name)),
             };
         }
         text.push('\n');
     }
-    text + &beside(results, disciplines[0])
+    for (at, run) in runs.iter().enumerate().skip(1) {
+        let ours: Vec<_> = run
+            .iter()
+            .filter_map(|discipline| Some(format!("{} {}", discipline.title, discipline.summary(OURS)?)))
+            .collect();
+        let (command, rounds) = (&run[0].command, run[0].round_count());
+        let _ =
+            write!(text, "\n{}: `{command}`, {rounds} rounds; {OURS} in them: {}\n", mark(at).trim(), ours.join(", "));
+    }
+    runs.iter().fold(text, |text, run| text + &beside(results, run[0]))
 }
 
 /// What became of each contestant's own rate, where the other one was measured in the same rounds.
@@ -86,23 +121,27 @@ fn failed_rounds(discipline: &Discipline, name: &str) -> String {
     problem.map_or_else(String::new, |problem| format!("; not in every round ({problem})"))
 }
 
-fn problem(missing: Option<&String>, discipline: &Discipline, name: &str) -> String {
+fn problem(missing: Option<&String>, runs: &[Vec<&Discipline>], title: usize, name: &str) -> String {
     if missing.is_some() {
         return "missing".into();
     }
-    let figure = discipline.figure(name).and_then(|figure| figure.problem.as_ref());
+    let disciplines = runs.iter().filter_map(|run| run.get(title));
+    let figure = disciplines.filter_map(|discipline| discipline.figure(name)?.problem.as_ref()).next();
     figure.map_or_else(|| "not measured".into(), |problem| format!("– ({problem})"))
 }
 
 /// A panel of bars for each discipline, the best above.
 pub(crate) fn plot(results: &Results) -> String {
-    let panels: Vec<Panel> = results.disciplines.iter().filter_map(|discipline| panel(results, discipline)).collect();
-    page(&panels)
+    let tasks = tasks(results);
+    let all = tasks.iter().map(|disciplines| runs(disciplines));
+    let panels = all.flat_map(|runs| (0..runs[0].len()).filter_map(|at| panel(results, &runs, at)).collect::<Vec<_>>());
+    page(&panels.collect::<Vec<_>>())
 }
 
-fn panel(results: &Results, discipline: &Discipline) -> Option<Panel> {
+fn panel(results: &Results, runs: &[Vec<&Discipline>], title: usize) -> Option<Panel> {
+    let discipline = runs[0][title];
     let bar = |name: &String| {
-        let value = discipline.summary(name)?.median;
+        let value = found(runs, title, name)?.1.summary(name)?.median;
         Some(Bar { name: name.clone(), value, is_marked: name.starts_with(OURS) })
     };
     let mut all: Vec<Bar> = results.entries.iter().filter_map(|entry| bar(&entry.name)).collect();
@@ -115,4 +154,44 @@ fn panel(results: &Results, discipline: &Discipline) -> Option<Panel> {
     let title = if is_rate { discipline.task.clone() } else { format!("{}: {}", discipline.task, discipline.title) };
     let unit = format!("{}, {direction}", discipline.unit);
     (!all.is_empty()).then(|| bars(&title, &unit, &all, discipline.unit == "µs"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peers::results::{Entry, Figure};
+
+    #[test]
+    fn what_another_run_has_is_marked_and_compared_within_it() {
+        let run = |command: &str, rates: &[(&str, f64)]| {
+            let figure =
+                |(name, rate): &(&str, f64)| Figure { name: (*name).into(), rounds: vec![Some(*rate)], problem: None };
+            Discipline {
+                task: "drain".into(),
+                title: "rate".into(),
+                unit: "messages/s".into(),
+                is_less_better: false,
+                command: command.into(),
+                figures: rates.iter().map(figure).collect(),
+            }
+        };
+        let results = Results {
+            entries: ["pillarbox", "fast", "slow"].map(|name| Entry { name: name.into(), ..Entry::default() }).into(),
+            disciplines: vec![
+                run("late", &[(OURS, 40.0), ("slow", 10.0)]),
+                run("early", &[(OURS, 60.0), ("fast", 30.0), ("other", 1.0)]),
+            ],
+            ..Results::default()
+        };
+        let text = markdown(&results);
+        for line in [
+            "**drain**: `early`, 1 rounds",
+            "| pillarbox | 60.0 |  |",
+            "| fast | 30.0 | 2.00 |",
+            "| slow | 10.0 [1] | 4.00 |",
+            "[1]: `late`, 1 rounds; pillarbox in them: rate 40.0",
+        ] {
+            assert!(text.contains(line), "{line} in {text}");
+        }
+    }
 }

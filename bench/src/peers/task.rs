@@ -8,7 +8,7 @@ use super::server::Server;
 use super::{Scale, steady};
 
 /// The longest that one measured part should take: slow contestants get fewer messages.
-const SECONDS_MAX: f64 = 20.0;
+const SECONDS_MAX: f64 = 10.0;
 
 /// Before a part is measured: connections, plans and compilers are warm then.
 const WARM_UP: u64 = 1000;
