@@ -171,6 +171,11 @@ impl Stretch {
         let is_whole = span == held.len() - 1 && held.iter().all(|held| held.fence == first.fence);
         is_whole.then_some(Self { first: first.work_id, last: last.work_id, fence: first.fence })
     }
+
+    /// Whether this row is one of them, under the same claim.
+    pub fn has(&self, held: Held) -> bool {
+        self.fence == held.fence && (self.first..=self.last).contains(&held.work_id)
+    }
 }
 
 /// Whether a lease should be renewed now: at 60 % of its time.
@@ -229,6 +234,15 @@ mod tests {
         assert_eq!(ends(&[(7, 1), (9, 1)]), None, "a gap");
         assert_eq!(ends(&[(7, 1), (8, 2)]), None, "two claims");
         assert_eq!(ends(&[(i64::MIN, 1), (i64::MAX, 1)]), None, "too far apart to count");
+    }
+
+    /// H22: a row is in a stretch under the claim that took it, and under no other.
+    #[test]
+    fn a_stretch_has_the_rows_of_its_claim() {
+        let held = |id, fence| Held { work_id: WorkId::from_i64(id), fence: Fence::from_i64(fence) };
+        let stretch = Stretch::of(&[held(7, 1), held(8, 1), held(9, 1)]).unwrap();
+        assert!([7, 8, 9].into_iter().all(|id| stretch.has(held(id, 1)) && !stretch.has(held(id, 2))));
+        assert!(!stretch.has(held(6, 1)) && !stretch.has(held(10, 1)));
     }
 
     #[test]

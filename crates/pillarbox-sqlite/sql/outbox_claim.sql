@@ -3,7 +3,8 @@
 -- A row with a message key goes when all before it in its key go too, none after it is held, and nothing before it waits on
 -- the shelf; ?7 says whether a dead one there counts. A later one can be held when an earlier one was committed late: a few are
 -- looked at. Or when many were given back or replayed: so for the keys of such rows, and once for each, the look goes past them. ?8 has a byte for each partition, 1 where it is served, or is NULL; a key without a hash is partition 0's.
--- ?9 is a JSON array of topics that stay where they are, or NULL; then only rows above ?10 are taken.
+-- ?9 is a JSON array of topics that stay where they are, or NULL. Only rows above ?10 are taken, and none that is leased
+-- with its stretch.
 -- The driver copies every value of every row, NULLs too: what most messages do not have comes as one value, or as none.
 WITH held (message_key) AS MATERIALIZED (
     SELECT back.message_key
@@ -33,6 +34,11 @@ UPDATE pillarbox_outbox
               AND (due_at IS NULL OR due_at <= ?1)
               AND (expires_at IS NULL OR expires_at > ?1)
               AND id > ?10
+              AND NOT EXISTS (
+                   SELECT 1
+                     FROM pillarbox_outbox_lease AS lease
+                    WHERE lease.first_id = (SELECT max(first_id) FROM pillarbox_outbox_lease WHERE first_id <= ready.id)
+                      AND lease.last_id >= ready.id)
               AND (?9 IS NULL OR topic NOT IN (SELECT value FROM json_each(?9)))
               AND (message_key IS NULL OR (
                    (?8 IS NULL OR substr(?8, abs(coalesce(key_hash, 0) % length(?8)) + 1, 1) = x'01')

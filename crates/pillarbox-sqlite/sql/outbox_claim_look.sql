@@ -23,6 +23,11 @@ SELECT EXISTS (
               AND (due_at IS NULL OR due_at <= now)
               AND (expires_at IS NULL OR expires_at > now)
               AND id > ?5
+              AND NOT EXISTS (
+                   SELECT 1
+                     FROM pillarbox_outbox_lease AS lease
+                    WHERE lease.first_id = (SELECT max(first_id) FROM pillarbox_outbox_lease WHERE first_id <= ready.id)
+                      AND lease.last_id >= ready.id)
               AND (?4 IS NULL OR topic NOT IN (SELECT value FROM json_each(?4)))
               AND (message_key IS NULL OR (
                    (?3 IS NULL OR substr(?3, abs(coalesce(key_hash, 0) % length(?3)) + 1, 1) = x'01')
@@ -57,4 +62,5 @@ SELECT EXISTS (
              FROM pillarbox_outbox_now CROSS JOIN pillarbox_outbox_shelf
             WHERE state = 'pending' AND wake_at <= now AND due_at <= now AND (expires_at IS NULL OR expires_at > now)
               AND (message_key IS NULL OR (?3 IS NULL OR substr(?3, abs(coalesce(key_hash, 0) % length(?3)) + 1, 1) = x'01'))
-       );
+       )
+    OR EXISTS (SELECT 1 FROM pillarbox_outbox_now CROSS JOIN pillarbox_outbox_lease WHERE locked_until <= now);

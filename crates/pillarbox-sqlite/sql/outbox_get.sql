@@ -5,7 +5,7 @@ SELECT
     occurred_at, last_error,
     CASE WHEN owner_token IS NULL THEN 'pending' ELSE 'processing' END, owner_token, locked_until,
     NULL AS settled_at, NULL AS settled_by, 0 AS is_receipt
-  FROM pillarbox_outbox
+  FROM pillarbox_outbox_live
  WHERE id = ?1 OR message_id = ?2
  UNION ALL
 SELECT

@@ -5,7 +5,7 @@ SELECT
     occurred_at, last_error,
     CASE WHEN owner_token IS NULL THEN 'pending' ELSE 'processing' END, owner_token, locked_until,
     NULL AS settled_at, NULL AS settled_by, 0 AS is_receipt
-  FROM pillarbox_outbox
+  FROM pillarbox_outbox_live
  WHERE id > ?1 AND (owner_token IS NOT NULL) = ?9
    AND (?2 IS NULL OR id IN (SELECT value FROM json_each(?2)))
    AND (?3 IS NULL OR topic = ?3)

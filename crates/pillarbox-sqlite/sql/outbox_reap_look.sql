@@ -7,7 +7,7 @@ SELECT count(*), max(id),
                    SELECT 1 FROM pillarbox_outbox_shelf AS dead
                     WHERE dead.message_key = live.message_key AND dead.id < live.id
                       AND dead.state <> 'done' AND dead.state = 'dead'))
-       ), 0),
+       ), 0) OR EXISTS (SELECT 1 FROM pillarbox_outbox_now CROSS JOIN pillarbox_outbox_lease WHERE locked_until <= now),
        EXISTS (
            SELECT 1 FROM pillarbox_outbox_shelf, pillarbox_outbox_now
             WHERE ?3 AND state = 'pending' AND wake_at <= now AND expires_at <= now

@@ -55,8 +55,8 @@
 //!
 //! # Map
 //!
-//! `store` has the handle and its own transactions, `transaction` those that it begins for its user, `enqueue`, `outbox`,
-//! `admin`, `inbox`, `instance` and `migrate` fill the other seams of [`pillarbox_core`], `sql` renders the statements of `sql/*.sql`, `row` reads
+//! `store` has the handle and its own transactions, `transaction` those that it begins for its user, `lease` the leases of many
+//! rows at once, `enqueue`, `outbox`, `admin`, `inbox`, `instance` and `migrate` fill the other seams of [`pillarbox_core`], `sql` renders the statements of `sql/*.sql`, `row` reads
 //! their answers, `error` knows SQLite's codes.
 
 mod admin;
@@ -68,6 +68,7 @@ mod enqueue;
 mod error;
 mod inbox;
 mod instance;
+mod lease;
 mod migrate;
 mod outbox;
 mod parameters;

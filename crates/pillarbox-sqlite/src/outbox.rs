@@ -25,6 +25,7 @@ use uuid::Uuid;
 use crate::enqueue::{enqueue_within, require_open};
 use crate::error::store_error;
 use crate::instance::SqliteInstances;
+use crate::lease::{self, Kept, Which};
 use crate::pause::SqlitePauses;
 use crate::progress::SqliteProgress;
 use crate::row::{self, claimed, claimed_whole, id_list, id_map, micros, work_id};
@@ -72,8 +73,8 @@ impl OutboxStore for SqliteStore {
         if plan.is_empty() {
             return Ok(Vec::new());
         }
-        let sorted = Sorted::new(owner, &plan, self.inner.options.retention);
-        let applied = self.write(move |inner, tx| Box::pin(sorted.apply_now(inner, tx))).await?;
+        let verdicts = Verdicts::new(owner, &plan, self.inner.options.retention);
+        let applied = self.write(move |inner, tx| Box::pin(verdicts.apply_now(inner, tx))).await?;
         self.inner.floor.freed(Instant::now(), plan.freed());
         Ok(plan.answers_or_all(applied))
     }
@@ -83,7 +84,7 @@ impl OutboxStore for SqliteStore {
         if plan.is_empty() {
             return Ok(Exchanged { settled: Vec::new(), claimed: self.claim(claim).await? });
         }
-        let sorted = Sorted::new(claim.owner(), &plan, self.inner.options.retention);
+        let verdicts = Verdicts::new(claim.owner(), &plan, self.inner.options.retention);
         self.inner.floor.freed(Instant::now(), plan.freed());
         let look = self.look(&claim).await?;
         let (start, next) = (start_of(look.as_ref()), claim.clone());
@@ -91,7 +92,7 @@ impl OutboxStore for SqliteStore {
             .write(move |inner, tx| {
                 Box::pin(async move {
                     let moment = Moment::read(inner, tx).await?;
-                    let applied = sorted.apply(inner, tx, moment.now).await?;
+                    let applied = verdicts.apply(inner, tx, moment.now).await?;
                     Ok((applied, claim_within(inner, tx, moment, next, start).await?))
                 })
             })
@@ -128,12 +129,16 @@ impl OutboxStore for SqliteStore {
         let reaped = self
             .write_at_now(move |inner, tx, Moment { now, .. }| {
                 Box::pin(async move {
+                    if needs_work {
+                        // What these statements take for free may be part of a stretch.
+                        lease::spread(inner, tx, Which::All).await?;
+                    }
                     let mut parked_count = 0;
                     if has_parked_waiting {
                         let park = sqlx::query(inner.sql.reap_park.clone()).bind(now).bind(parked).bind(reap.window);
                         parked_count = park.execute(&mut *tx).await.map_err(store_error)?.rows_affected();
                     }
-                    let mut reaped = match last {
+                    let mut reaped = match last.filter(|_| needs_work) {
                         Some(last) => reap_live(inner, tx, now, (after, last), parked).await?,
                         None => Reaped::default(),
                     };
@@ -210,7 +215,7 @@ impl SqliteStore {
     async fn finds(&self, claim: &Claim, start: i64) -> Result<bool, StoreError> {
         let look = sqlx::query(self.inner.sql.claim_look.clone()).bind(self.inner.options.lost_leases_max);
         let look = look.bind(claim.order().after_dead.holds_back()).bind(claim.served().map(Served::as_bytes));
-        let look = look.bind(claim.left_out().map(as_json)).bind(start);
+        let look = look.bind(left_out(claim)).bind(start);
         row::get(&look.fetch_one(self.pool()).await.map_err(store_error)?, 0)
     }
 
@@ -237,8 +242,8 @@ impl SqliteStore {
         plan: &GuardPlan<'_, Settlement>,
     ) -> Result<Vec<Settled>, StoreError> {
         require_open(tx).await?;
-        let sorted = Sorted::new(owner, plan, self.inner.options.retention);
-        Ok(plan.answers_or_all(sorted.apply_now(&self.inner, tx).await?))
+        let verdicts = Verdicts::new(owner, plan, self.inner.options.retention);
+        Ok(plan.answers_or_all(verdicts.apply_now(&self.inner, tx).await?))
     }
 }
 
@@ -255,6 +260,7 @@ pub(crate) async fn renew_within(
     lease: Lease,
     fences: String,
 ) -> Result<Vec<WorkId>, StoreError> {
+    lease::spread(inner, tx, Which::Fences(fences.clone())).await?;
     let renew = sqlx::query(inner.sql.renew.clone()).bind(now).bind(lease.owner().as_uuid()).bind(fences);
     let rows = renew.bind(micros(lease.duration())).fetch_all(tx).await.map_err(store_error)?;
     rows.iter().map(work_id).collect()
@@ -269,7 +275,11 @@ pub(crate) async fn claim_within(
     start: i64,
 ) -> Result<Vec<Claimed>, StoreError> {
     let fence = claim.lease().fence();
-    let left_out = claim.left_out().map(as_json);
+    match claim.order().in_sequence {
+        true if moment.has_leases => lease::spread(inner, tx, Which::All).await?,
+        false if moment.has_lapsed => lease::spread(inner, tx, Which::Lapsed(moment.now)).await?,
+        _ => {}
+    }
     let take = |sql: &SqlStr, limit: u32| {
         let query = sqlx::query(sql.clone())
             .bind(moment.now)
@@ -298,16 +308,20 @@ pub(crate) async fn claim_within(
         let ids = id_list(taken.iter().map(|claimed| claimed.held.work_id));
         sqlx::query(inner.sql.leave_shelf.clone()).bind(ids).execute(&mut *tx).await.map_err(store_error)?;
     }
-    let room = claim.limit().saturating_sub(u32::try_from(taken.len()).unwrap_or(u32::MAX));
+    let rest = claim.limit().saturating_sub(u32::try_from(taken.len()).unwrap_or(u32::MAX));
+    let mut beside = lease::claim(inner, tx, moment, &claim, (start, rest)).await?;
+    let room = beside.rest.map_or(0, |_| rest - u32::try_from(beside.claimed.len()).unwrap_or(rest));
+    let (start, has_ticked) = (beside.rest.unwrap_or(start), !beside.claimed.is_empty());
+    taken.append(&mut beside.claimed);
     if room > 0 {
         let live = match claim.order().in_sequence {
             true => take(live, room),
-            false => take(live, room).bind(left_out).bind(start).bind(moment.change_count),
+            false => take(live, room).bind(left_out(&claim)).bind(start).bind(moment.change_count),
         };
         let rows = burst(live, &mut *tx).await?;
         taken.append(&mut read_claimed(inner, tx, &rows, fence).await?);
     }
-    if room == 0 || claim.order().in_sequence {
+    if (room == 0 && !has_ticked) || claim.order().in_sequence {
         moment.remember(inner, tx).await?;
     }
     taken.sort_unstable_by_key(|claimed| claimed.held.work_id);
@@ -315,7 +329,7 @@ pub(crate) async fn claim_within(
 }
 
 /// What a claim brought. A row that cannot be read in its short form is read whole, so that what is wrong with it has a name.
-async fn read_claimed(
+pub(crate) async fn read_claimed(
     inner: &Inner,
     tx: &mut SqliteConnection,
     rows: &[SqliteRow],
@@ -335,8 +349,10 @@ async fn read_claimed(
     Ok(taken)
 }
 
-fn as_json(left_out: &LeftOut) -> String {
-    json!(left_out.topics().collect::<Vec<_>>()).to_string()
+/// The topics that a claim leaves where they are, as JSON.
+pub(crate) fn left_out(claim: &Claim) -> Option<String> {
+    let as_json = |left_out: &LeftOut| json!(left_out.topics().collect::<Vec<_>>()).to_string();
+    claim.left_out().map(as_json)
 }
 
 /// Puts right the rows of the live table from `after` to `last`.
@@ -370,6 +386,67 @@ async fn reap_live(
     Ok(reaped)
 }
 
+/// Settlements of one owner, sorted by their rows.
+struct Verdicts {
+    owner: OwnerToken,
+    retention: Retention,
+    rows: Vec<Settlement>,
+}
+
+impl Verdicts {
+    fn new(owner: OwnerToken, plan: &GuardPlan<'_, Settlement>, retention: Retention) -> Self {
+        Self { owner, retention, rows: plan.rows().iter().copied().cloned().collect() }
+    }
+
+    /// Runs what is needed, at the database's now where a time is written; answers as [`apply`](Self::apply) does.
+    async fn apply_now(self, inner: &Inner, tx: &mut SqliteConnection) -> Result<Option<Vec<WorkId>>, StoreError> {
+        let is_gone =
+            |settlement: &Settlement| settlement.verdict == Verdict::Ack && self.retention == Retention::Delete;
+        if self.rows.iter().all(|row| is_gone(row) || is_returned(row)) {
+            return self.apply(inner, tx, 0).await;
+        }
+        at_now(inner, tx, move |inner, tx, moment| Box::pin(self.apply(inner, tx, moment.now))).await
+    }
+
+    /// Runs what is needed; answers the rows that were still under the claim, or nothing when all were.
+    async fn apply(
+        self,
+        inner: &Inner,
+        tx: &mut SqliteConnection,
+        now: i64,
+    ) -> Result<Option<Vec<WorkId>>, StoreError> {
+        // Few of those that go at once: what was born leased, most often.
+        if self.retention == Retention::Delete && self.rows.len() < SHORT {
+            let sorted = Sorted::new(self.owner, &self.rows, self.retention);
+            if sorted.shelved.is_none() && sorted.remove_stretch(inner, tx).await? {
+                return Ok(None);
+            }
+        }
+        let (acked, others): (Vec<&Settlement>, Vec<&Settlement>) =
+            self.rows.iter().partition(|settlement| settlement.verdict == Verdict::Ack);
+        let [acked, others] = [acked, others].map(|rows| rows.iter().map(|row| row.held).collect::<Vec<_>>());
+        let is_receipt = matches!(self.retention, Retention::Receipt(_));
+        let kept = (self.retention != Retention::Delete).then_some(Kept { now, is_receipt });
+        let gone = lease::settle(inner, tx, self.owner, (&acked, &others), kept).await?;
+        let (gone, rest): (Vec<Settlement>, Vec<Settlement>) =
+            self.rows.into_iter().partition(|row| gone.iter().any(|stretch| stretch.has(row.held)));
+        if rest.is_empty() {
+            return Ok(None);
+        }
+        let applied = Sorted::new(self.owner, &rest, self.retention).apply(inner, tx, now).await?;
+        Ok(applied.map(|applied| applied.into_iter().chain(gone.iter().map(|row| row.held.work_id)).collect()))
+    }
+}
+
+/// So few are looked for by themselves before any stretch is.
+const SHORT: usize = 16;
+
+/// Pending again at once.
+fn is_returned(settlement: &Settlement) -> bool {
+    let verdict = &settlement.verdict;
+    matches!(verdict, Verdict::Abandon { .. } | Verdict::Release { .. }) && micros(verdict.delay()) == 0
+}
+
 /// Settlements sorted by the statements that they need; each list is JSON, empty ones are not run.
 struct Sorted {
     owner: OwnerToken,
@@ -387,12 +464,9 @@ struct Sorted {
 }
 
 impl Sorted {
-    fn new(owner: OwnerToken, plan: &GuardPlan<'_, Settlement>, retention: Retention) -> Self {
-        let is_returned = |s: &Settlement| {
-            matches!(s.verdict, Verdict::Abandon { .. } | Verdict::Release { .. }) && micros(s.verdict.delay()) == 0
-        };
+    fn new(owner: OwnerToken, rows: &[Settlement], retention: Retention) -> Self {
         let pick = |wanted: &dyn Fn(&Settlement) -> bool| -> Vec<&Settlement> {
-            plan.rows().iter().copied().filter(|settlement| wanted(settlement)).collect()
+            rows.iter().filter(|settlement| wanted(settlement)).collect()
         };
         let acked = pick(&|s| s.verdict == Verdict::Ack && retention != Retention::Delete);
         let shelved = pick(&|s| s.verdict != Verdict::Ack && !is_returned(s));
@@ -422,15 +496,7 @@ impl Sorted {
         }
     }
 
-    /// Runs what is needed, at the database's now where a time is written; answers as [`apply`](Self::apply) does.
-    async fn apply_now(self, inner: &Inner, tx: &mut SqliteConnection) -> Result<Option<Vec<WorkId>>, StoreError> {
-        if self.done.is_none() && self.shelved.is_none() {
-            return self.apply(inner, tx, 0).await;
-        }
-        at_now(inner, tx, move |inner, tx, moment| Box::pin(self.apply(inner, tx, moment.now))).await
-    }
-
-    /// Runs what is needed; answers the rows that were still under the claim, or nothing when all were.
+    /// Runs what is needed for rows with leases of their own; answers as [`Verdicts::apply`] does.
     async fn apply(
         self,
         inner: &Inner,
@@ -438,20 +504,16 @@ impl Sorted {
         now: i64,
     ) -> Result<Option<Vec<WorkId>>, StoreError> {
         let owner = self.owner.as_uuid();
-        if let Some(done) = self.done {
+        if let Some(done) = &self.done {
             let shelve = sqlx::query(inner.sql.settle_done.clone()).bind(now).bind(owner).bind(done);
             shelve.bind(self.is_receipt).execute(&mut *tx).await.map_err(store_error)?;
         }
-        if let Some(shelved) = self.shelved {
+        if let Some(shelved) = &self.shelved {
             let shelve = sqlx::query(inner.sql.settle_shelve.clone()).bind(now).bind(owner).bind(shelved);
             shelve.execute(&mut *tx).await.map_err(store_error)?;
         }
-        if let (Some(Stretch { first, last, fence }), None) = (self.stretch, &self.returned) {
-            let remove = sqlx::query(inner.sql.settle_remove_stretch.clone()).bind(owner).bind(first.as_i64());
-            let remove = remove.bind(last.as_i64()).bind(fence.as_i64());
-            if remove.execute(&mut *tx).await.map_err(store_error)?.rows_affected() > 0 {
-                return Ok(None);
-            }
+        if self.remove_stretch(inner, tx).await? {
+            return Ok(None);
         }
         let mut applied = Vec::new();
         let remove = self.removed.map(|list| match self.fence {
@@ -467,6 +529,14 @@ impl Sorted {
             }
         }
         Ok(Some(applied))
+    }
+
+    /// Rows that stand beside each other and go all; not done when one is missing.
+    async fn remove_stretch(&self, inner: &Inner, tx: &mut SqliteConnection) -> Result<bool, StoreError> {
+        let (Some(Stretch { first, last, fence }), None) = (self.stretch, &self.returned) else { return Ok(false) };
+        let remove = sqlx::query(inner.sql.settle_remove_stretch.clone()).bind(self.owner.as_uuid());
+        let remove = remove.bind(first.as_i64()).bind(last.as_i64()).bind(fence.as_i64());
+        Ok(remove.execute(tx).await.map_err(store_error)?.rows_affected() > 0)
     }
 }
 

@@ -37,6 +37,11 @@ macro_rules! statements {
             pub(crate) enqueue_found: String,
             /// A claim, and behind it what remembers its time: one hop to the driver's thread.
             pub(crate) claim_and_tick: SqlStr,
+            /// New leases of stretches, with the same behind them.
+            pub(crate) lease_add_and_tick: SqlStr,
+            /// What was leased as a stretch is so no more; what is left of it is.
+            pub(crate) lease_cut_and_add: SqlStr,
+            pub(crate) lease_spread_and_drop: SqlStr,
             pub(crate) list_done: SqlStr,
             pub(crate) list_dead: SqlStr,
             pub(crate) list_waiting: SqlStr,
@@ -66,6 +71,19 @@ macro_rules! statements {
                         include_str!("../sql/outbox_claim.sql"),
                         include_str!("../sql/outbox_tick.sql").replace("?2", "?11"),
                     )),
+                    lease_add_and_tick: render(&format!(
+                        "{}\n{}",
+                        include_str!("../sql/outbox_lease_add.sql"),
+                        include_str!("../sql/outbox_tick.sql").replace("?1", "?5").replace("?2", "?6"),
+                    )),
+                    lease_cut_and_add: render(concat!(
+                        include_str!("../sql/outbox_lease_cut.sql"),
+                        include_str!("../sql/outbox_lease_add.sql"),
+                    )),
+                    lease_spread_and_drop: render(concat!(
+                        include_str!("../sql/outbox_lease_spread.sql"),
+                        include_str!("../sql/outbox_lease_drop.sql"),
+                    )),
                     list_done: render(&of_state(list, State::Done)),
                     list_dead: render(list),
                     list_waiting: render(&of_state(list, State::Pending)),
@@ -80,7 +98,8 @@ macro_rules! statements {
 
 statements! {
     clock now tick enqueue_delayed leave_live leave_shelf
-    claim_look claim_waiting claim_sequence claim_sequence_waiting
+    claim_look claim_stretch claim_waiting claim_sequence claim_sequence_waiting
+    lease_start lease_list settle_done_leased settle_remove_leased
     settle_done settle_shelve settle_remove settle_remove_claim settle_remove_stretch settle_return renew
     reap_look reap_park reap_shelve reap_release reap_waiting purge purge_look
     topics leases get list_live group_dead delete blocked_keys diagnose top

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,7 @@ use sqlx::{Connection, Sqlite, SqliteConnection, SqlitePool, Transaction};
 use tokio::sync::Semaphore;
 
 use crate::error::{is_busy, is_inside_transaction, store_error};
+use crate::lease::{NO_STRETCHES, STRETCH_MIN};
 use crate::row;
 use crate::sql::Statements;
 
@@ -59,6 +60,10 @@ pub(crate) struct Inner {
     pub(crate) floor: Floor,
     /// The last claim brought as much as it could, so that the next one will find something, too.
     pub(crate) has_more: AtomicBool,
+    /// So many rows beside each other are leased as a stretch.
+    pub(crate) stretch_min: AtomicU32,
+    /// So many rows are read for a stretch.
+    pub(crate) stretch_hint: AtomicU32,
 }
 
 impl Inner {
@@ -167,13 +172,23 @@ impl SqliteStore {
         let own = pool.options().clone().min_connections(0).max_connections(DETACHED_MAX);
         let own = own.connect_lazy_with(pool.connect_options().as_ref().clone());
         let writer = Some(writer_beside(&own));
-        Self::made_of(id.clone(), options.clone(), own, writer, Arc::new(Semaphore::new(1)))
+        let detached = Self::made_of(id.clone(), options.clone(), own, writer, Arc::new(Semaphore::new(1)));
+        detached.lease_stretches_from(self.inner.stretch_min.load(Ordering::Relaxed));
+        detached
     }
 
-    /// Another set of tables in the same file, through the same connections.
+    /// The queue of an inbox: another set of tables in the same file, through the same connections. An inbox looks at the owners of rows.
     pub(crate) fn beside(&self, id: StoreId, options: StoreOptions) -> Self {
         let Inner { pool, writer, turns, .. } = &*self.inner;
-        Self::made_of(id, options, pool.clone(), writer.clone(), Arc::clone(turns))
+        let queue = Self::made_of(id, options, pool.clone(), writer.clone(), Arc::clone(turns));
+        queue.lease_stretches_from(NO_STRETCHES);
+        queue
+    }
+
+    /// From how many rows on a claim leases those that stand beside each other together; for tests, which have few.
+    #[doc(hidden)]
+    pub fn lease_stretches_from(&self, rows: u32) {
+        self.inner.stretch_min.store(rows, Ordering::Relaxed);
     }
 
     fn made_of(
@@ -184,7 +199,9 @@ impl SqliteStore {
         turns: Arc<Semaphore>,
     ) -> Self {
         let (sql, floor, has_more) = (Statements::new(&options.naming), Floor::default(), AtomicBool::new(false));
-        Self { inner: Arc::new(Inner { id, options, sql, pool, writer, turns, floor, has_more }) }
+        let (stretch_min, stretch_hint) = (AtomicU32::new(STRETCH_MIN), AtomicU32::new(u32::MAX));
+        let inner = Inner { id, options, sql, pool, writer, turns, floor, has_more, stretch_min, stretch_hint };
+        Self { inner: Arc::new(inner) }
     }
 
     /// Runs `work` at the database's now, and remembers that time if anything was written.
@@ -261,12 +278,21 @@ pub(crate) struct Moment {
     /// Something on the shelf may have its time.
     pub(crate) is_waited_for: bool,
     pub(crate) change_count: i64,
+    /// Stretches are leased, and some of those leases ran out.
+    pub(crate) has_leases: bool,
+    pub(crate) has_lapsed: bool,
 }
 
 impl Moment {
     pub(crate) async fn read(inner: &Inner, tx: &mut SqliteConnection) -> Result<Self, StoreError> {
         let row = sqlx::query(inner.sql.now.clone()).fetch_one(tx).await.map_err(store_error)?;
-        Ok(Self { now: row::get(&row, 0)?, change_count: row::get(&row, 1)?, is_waited_for: row::get(&row, 2)? })
+        Ok(Self {
+            now: row::get(&row, 0)?,
+            change_count: row::get(&row, 1)?,
+            is_waited_for: row::get(&row, 2)?,
+            has_leases: row::get(&row, 3)?,
+            has_lapsed: row::get(&row, 4)?,
+        })
     }
 
     /// Remembers this time if anything was written since it was read.
@@ -291,7 +317,7 @@ where
 ///
 /// They come from the driver's thread in a burst, once SQLite has done the work: a task that sleeps until the next row makes that
 /// thread wake it each time, which costs more than the row. So, once the first is there, the task stays awake and lets others
-/// run instead.
+/// run instead. It reads none of them meanwhile: whoever is slower than that thread keeps it waiting for the channel.
 pub(crate) async fn burst(
     query: SqliteQuery<'_>,
     connection: &mut SqliteConnection,

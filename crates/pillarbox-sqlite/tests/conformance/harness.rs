@@ -13,6 +13,9 @@ use sqlx::{AssertSqlSafe, Connection, Sqlite, SqlitePool, Transaction};
 use tempfile::TempDir;
 use uuid::Uuid;
 
+/// Tests have few messages: two beside each other are a stretch.
+const STRETCH_MIN: u32 = 2;
+
 const WRITE_ROW: &str = "INSERT INTO business (note) VALUES ('x')";
 
 pub(crate) struct SqliteHarness {
@@ -73,6 +76,7 @@ impl Harness for SqliteHarness {
         let user =
             SqlitePoolOptions::new().max_connections(64).connect_with(SqliteStore::connect_options(&url).unwrap());
         let user = user.await.unwrap();
+        store.lease_stretches_from(STRETCH_MIN);
         sqlx::query("CREATE TABLE business (id INTEGER PRIMARY KEY, note BLOB)").execute(&user).await.unwrap();
         Self { store, user, naming, directory }
     }
@@ -86,7 +90,9 @@ impl Harness for SqliteHarness {
     }
 
     async fn connect_as_is(&self, options: StoreOptions) -> Result<SqliteStore, StoreError> {
-        SqliteStore::connect(&self.url(), options).await
+        let store = SqliteStore::connect(&self.url(), options).await?;
+        store.lease_stretches_from(STRETCH_MIN);
+        Ok(store)
     }
 
     async fn advance(&self, by: Duration) {
@@ -94,6 +100,7 @@ impl Harness for SqliteHarness {
         self.run(&format!(
             "UPDATE {{t}} SET created_at = created_at - {by}, due_at = due_at - {by}, expires_at = expires_at - {by},
                               locked_until = locked_until - {by};
+             UPDATE {{t}}_lease SET locked_until = locked_until - {by};
              UPDATE {{t}}_shelf SET created_at = created_at - {by}, due_at = due_at - {by},
                               expires_at = expires_at - {by}, wake_at = wake_at - {by}, settled_at = settled_at - {by};"
         ))

@@ -16,7 +16,7 @@ use sqlx::{AssertSqlSafe, Connection, Row, SqliteConnection};
 
 use crate::harness::SqliteHarness;
 
-const HOUR: Duration = Duration::from_secs(3600);
+pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 
 pub(crate) async fn start() -> SqliteHarness {
     SqliteHarness::start(StoreOptions::default()).await

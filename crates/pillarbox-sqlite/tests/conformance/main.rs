@@ -6,6 +6,7 @@ mod harness;
 mod hazards;
 mod inbox_hazards;
 mod plain_sql_hazards;
+mod stretch_hazards;
 mod transaction_hazards;
 
 use harness::SqliteHarness;
