@@ -54,7 +54,7 @@ fn runs<'a>(disciplines: &[&'a Discipline]) -> Vec<Vec<&'a Discipline>> {
 
 /// What marks a figure of another run than the first.
 fn mark(run: usize) -> String {
-    if run == 0 { String::new() } else { format!(" [{run}]") }
+    "†".repeat(run)
 }
 
 /// The run that has a contestant's figure, and its place among them.
@@ -94,8 +94,7 @@ fn table(results: &Results, disciplines: &[&Discipline]) -> String {
             .filter_map(|discipline| Some(format!("{} {}", discipline.title, discipline.summary(OURS)?)))
             .collect();
         let (command, rounds) = (&run[0].command, run[0].round_count());
-        let _ =
-            write!(text, "\n{}: `{command}`, {rounds} rounds; {OURS} in them: {}\n", mark(at).trim(), ours.join(", "));
+        let _ = write!(text, "\n{} `{command}`, {rounds} rounds; {OURS} in them: {}\n", mark(at), ours.join(", "));
     }
     runs.iter().fold(text, |text, run| text + &beside(results, run[0]))
 }
@@ -188,8 +187,8 @@ mod tests {
             "**drain**: `early`, 1 rounds",
             "| pillarbox | 60.0 |  |",
             "| fast | 30.0 | 2.00 |",
-            "| slow | 10.0 [1] | 4.00 |",
-            "[1]: `late`, 1 rounds; pillarbox in them: rate 40.0",
+            "| slow | 10.0† | 4.00 |",
+            "† `late`, 1 rounds; pillarbox in them: rate 40.0",
         ] {
             assert!(text.contains(line), "{line} in {text}");
         }
