@@ -55,8 +55,8 @@ impl Leased {
     }
 }
 
-/// Takes up to `room` rows above `start`, as far as none has an owner or a key, and leases them by their stretches. Nothing when
-/// others come first, or when they are few or lie scattered.
+/// Takes up to `room` rows above one, as far as none has an owner or a key, and leases them by their stretches. Nothing when others
+/// that can be claimed come first, or when they are few or lie scattered.
 pub(crate) async fn claim(
     inner: &Inner,
     tx: &mut SqliteConnection,
