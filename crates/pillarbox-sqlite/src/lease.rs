@@ -151,12 +151,12 @@ pub(crate) async fn settle(
     (acked, others): (&[Held], &[Held]),
     kept: Option<Kept>,
 ) -> Result<Vec<Stretch>, StoreError> {
-    let mut leases = list(inner, tx, owner).await?;
-    let mut gone: Vec<Stretch> = Vec::new();
+    let (least, mut gone) = (inner.stretch_min.load(Ordering::Relaxed), Vec::<Stretch>::new());
+    let mut leases = if least == NO_STRETCHES { Vec::new() } else { list(inner, tx, owner).await? };
     if leases.is_empty() {
         return Ok(gone);
     }
-    let least = RUN_MIN.min(inner.stretch_min.load(Ordering::Relaxed)) as usize;
+    let least = RUN_MIN.min(least) as usize;
     for run in runs(acked) {
         let (first, last) = (run[0], run[run.len() - 1]);
         let Some(at) = leases.iter().position(|lease| lease.has(first) && lease.has(last)) else { continue };
@@ -215,9 +215,10 @@ async fn cut(
     stretch: Stretch,
 ) -> Result<Vec<Leased>, StoreError> {
     let Leased { first, last, fence, locked_until } = *lease;
-    let ends = [(first, stretch.first.as_i64() - 1), (stretch.last.as_i64() + 1, last)];
-    let ends = ends.into_iter().filter(|(first, last)| first <= last);
-    let rest: Vec<_> = ends.map(|(first, last)| Leased { first, last, fence, locked_until }).collect();
+    let (from, to) = (stretch.first.as_i64(), stretch.last.as_i64());
+    let ends = [(first < from).then(|| (first, from - 1)), (to < last).then(|| (to + 1, last))];
+    let rest: Vec<_> =
+        ends.into_iter().flatten().map(|(first, last)| Leased { first, last, fence, locked_until }).collect();
     let left = json!(rest.iter().map(|rest| [rest.first, rest.last]).collect::<Vec<_>>());
     let cut = sqlx::query(inner.sql.lease_cut_and_add.clone()).bind(left.to_string()).bind(fence);
     let cut = cut.bind(owner.as_uuid()).bind(locked_until).bind(first);

@@ -350,7 +350,7 @@ pub(crate) async fn read_claimed(
 }
 
 /// The topics that a claim leaves where they are, as JSON.
-pub(crate) fn left_out(claim: &Claim) -> Option<String> {
+fn left_out(claim: &Claim) -> Option<String> {
     let as_json = |left_out: &LeftOut| json!(left_out.topics().collect::<Vec<_>>()).to_string();
     claim.left_out().map(as_json)
 }
