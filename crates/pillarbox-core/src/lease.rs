@@ -100,8 +100,14 @@ impl Claim {
 
     /// Another claim of the same kind, for what this one has room for after it brought some; none when it is full.
     pub fn rest(&self, brought: usize) -> Option<Self> {
+        let same = self.remainder(brought)?;
+        Some(Self { lease: Lease { fence: Fence::new(), ..self.lease }, ..same })
+    }
+
+    /// This claim, for what it has room for after a part of it brought some; none when it is full.
+    pub fn remainder(&self, brought: usize) -> Option<Self> {
         let limit = self.limit.checked_sub(u32::try_from(brought).ok()?).filter(|limit| *limit > 0)?;
-        Some(Self { limit, lease: Lease { fence: Fence::new(), ..self.lease }, ..self.clone() })
+        Some(Self { limit, ..self.clone() })
     }
 }
 
@@ -212,6 +218,7 @@ mod tests {
         let owner = OwnerToken::new();
         let fence = || Claim::new(owner, SECOND, 1).unwrap().lease().fence();
         let claim = Claim::new(owner, SECOND, 10).unwrap();
+        assert_eq!(claim.remainder(7).map(|part| (part.limit(), part.lease())), Some((3, claim.lease())));
         let rest = claim.rest(7).unwrap();
         assert_eq!((rest.limit(), rest.owner(), rest.lease().duration()), (3, owner, SECOND));
         assert_ne!(rest.lease().fence(), claim.lease().fence());

@@ -45,6 +45,39 @@ CREATE UNIQUE INDEX IF NOT EXISTS outbox_message_id ON pillarbox.outbox (message
 -- For the order of messages with a key; those without are not in it.
 CREATE INDEX IF NOT EXISTS outbox_lane ON pillarbox.outbox (message_key, id) WHERE message_key IS NOT NULL;
 
+-- Leases that rows beside each other have together: those from the first to the last, none missing, that have no owner and no key, and
+-- never had a lease of their own (their fence is 0). Their rows stay as they are until they go. None is longer than 2048 rows, so
+-- that who looks for the lease of a row knows where it can begin. Within one that is torn other rows may stand that are free.
+CREATE TABLE IF NOT EXISTS pillarbox.outbox_lease (
+    first_id     bigint      PRIMARY KEY,
+    last_id      bigint      NOT NULL,
+    fence        bigint      NOT NULL,
+    owner_token  uuid        NOT NULL,
+    locked_until timestamptz NOT NULL,
+    is_torn      boolean     NOT NULL DEFAULT false,
+    CHECK (last_id - first_id BETWEEN 0 AND 2047)
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
+
+CREATE INDEX IF NOT EXISTS outbox_lease_fence ON pillarbox.outbox_lease (fence);
+
+-- The hot table as if each of its rows had its lease in itself: for those who only read.
+CREATE OR REPLACE VIEW pillarbox.outbox_live AS
+SELECT
+    live.id, live.message_id, coalesce(live.owner_token, held.owner_token) AS owner_token,
+    CASE WHEN held.fence IS NULL THEN live.fence ELSE held.fence END AS fence,
+    coalesce(live.locked_until, held.locked_until) AS locked_until,
+    CASE WHEN held.fence IS NULL THEN live.attempts ELSE least(live.attempts, 2147483646) + 1 END AS attempts,
+    live.lost_lease_count, live.created_at, live.due_at, live.expires_at, live.occurred_at, live.priority, live.topic,
+    live.message_type, live.aggregate_type, live.aggregate_id, live.tenant_id, live.message_key, live.key_hash,
+    live.correlation_id, live.causation_id, live.content_type, live.headers, live.last_error, live.payload
+FROM pillarbox.outbox AS live
+LEFT JOIN (
+    SELECT covered.id, lease.owner_token, lease.fence, lease.locked_until
+    FROM pillarbox.outbox_lease AS lease
+    JOIN pillarbox.outbox AS covered ON covered.id BETWEEN lease.first_id AND lease.last_id
+    WHERE covered.owner_token IS NULL AND covered.fence = 0 AND covered.message_key IS NULL
+) AS held ON held.id = live.id;
+
 CREATE TABLE IF NOT EXISTS pillarbox.outbox_shelf (
     id               bigint      NOT NULL DEFAULT nextval('pillarbox.outbox_id') PRIMARY KEY,
     message_id       uuid        NOT NULL,

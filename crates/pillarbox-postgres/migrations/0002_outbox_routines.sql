@@ -372,6 +372,185 @@ BEGIN
     END IF;
 END $$;
 
+-- Makes leases of stretches that ran out by $1 into leases of their rows. From then on they are like any other lease that ran out.
+-- A row that somebody has locked is left as it is: nobody holds it any more, and its attempt is not counted.
+CREATE OR REPLACE FUNCTION pillarbox.outbox_spread(timestamptz) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    lease record;
+BEGIN
+    FOR lease IN
+        SELECT * FROM pillarbox.outbox_lease
+        WHERE first_id > -9223372036854775808 AND locked_until <= $1 ORDER BY first_id FOR UPDATE SKIP LOCKED
+    LOOP
+        UPDATE pillarbox.outbox AS live
+        SET owner_token = lease.owner_token, fence = lease.fence, locked_until = lease.locked_until,
+            attempts = least(live.attempts, 2147483646) + 1
+        WHERE live.ctid = ANY (ARRAY(
+            SELECT covered.ctid FROM pillarbox.outbox AS covered
+            WHERE covered.id BETWEEN lease.first_id AND lease.last_id
+              AND covered.owner_token IS NULL AND covered.fence = 0
+            ORDER BY covered.id
+            FOR NO KEY UPDATE SKIP LOCKED));
+        DELETE FROM pillarbox.outbox_lease WHERE first_id = lease.first_id;
+    END LOOP;
+END $$;
+
+-- Gives rows $1, claimed with fences $2 by owner $3, leases of their own, as far as these are leases of stretches. The others of
+-- a stretch stay leased by it; it is noted to be torn, unless somebody else is at it, who notes it or ends it.
+CREATE OR REPLACE FUNCTION pillarbox.outbox_peel(bigint[], bigint[], uuid) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM pillarbox.outbox_lease WHERE fence = ANY ($2) AND owner_token = $3) THEN
+        RETURN;
+    END IF;
+    UPDATE pillarbox.outbox AS live
+    SET owner_token = $3, fence = lease.fence, locked_until = lease.locked_until,
+        attempts = least(live.attempts, 2147483646) + 1
+    FROM unnest($1, $2) AS held (id, fence)
+    JOIN pillarbox.outbox_lease AS lease
+      ON lease.fence = held.fence AND lease.owner_token = $3 AND held.id BETWEEN lease.first_id AND lease.last_id
+    WHERE live.id = held.id AND live.owner_token IS NULL AND live.fence = 0;
+    UPDATE pillarbox.outbox_lease SET is_torn = true
+    WHERE first_id IN (
+        SELECT lease.first_id
+        FROM unnest($1, $2) AS held (id, fence)
+        JOIN pillarbox.outbox_lease AS lease
+          ON lease.fence = held.fence AND lease.owner_token = $3 AND held.id BETWEEN lease.first_id AND lease.last_id)
+      AND ctid = ANY (ARRAY(
+        SELECT whole.ctid FROM pillarbox.outbox_lease AS whole
+        WHERE whole.fence = ANY ($2) AND whole.owner_token = $3 AND NOT whole.is_torn
+        ORDER BY whole.first_id
+        FOR UPDATE SKIP LOCKED));
+    DELETE FROM pillarbox.outbox_lease AS lease
+    WHERE lease.fence = ANY ($2) AND lease.owner_token = $3
+      AND NOT EXISTS (
+        SELECT FROM pillarbox.outbox AS covered
+        WHERE covered.id BETWEEN lease.first_id AND lease.last_id
+          AND covered.owner_token IS NULL AND covered.fence = 0);
+END $$;
+
+-- What lies between the leases of stretches above row $1, that are whole: above which rows, and below which; and the others, whose rows
+-- have to be looked at.
+CREATE OR REPLACE FUNCTION pillarbox.outbox_gaps(
+    bigint, OUT lows bigint[], OUT highs bigint[], OUT torn int8range[]) LANGUAGE plpgsql
+AS $$
+BEGIN
+    SELECT
+        array_agg(greatest(last_id, $1) ORDER BY first_id) FILTER (WHERE NOT is_torn),
+        array_agg(first_id ORDER BY first_id) FILTER (WHERE NOT is_torn),
+        array_agg(int8range(first_id, last_id, '[]')) FILTER (WHERE is_torn)
+    INTO lows, highs, torn
+    FROM pillarbox.outbox_lease WHERE first_id > $1 - 2048;
+    lows := $1 || lows;
+    highs := highs || 9223372036854775807;
+END $$;
+
+-- What the next $2 rows above $1, leases of whole stretches left out, are at the moment $3: 1 where a stretch may take one in, 2 where
+-- it can be claimed by itself only, 0 where nobody may claim it now.
+CREATE OR REPLACE FUNCTION pillarbox.outbox_kinds(bigint, bigint, timestamptz)
+RETURNS TABLE (id bigint, kind integer) LANGUAGE plpgsql AS $$
+DECLARE
+    lows bigint[];
+    highs bigint[];
+    torn int8range[];
+BEGIN
+    SELECT * INTO lows, highs, torn FROM pillarbox.outbox_gaps($1);
+    RETURN QUERY
+    SELECT found.id, found.kind
+    FROM unnest(lows, highs) AS gap (above, below)
+    CROSS JOIN LATERAL (
+        SELECT live.id,
+            CASE
+                WHEN live.locked_until > $3 AND live.owner_token IS NOT NULL THEN 0
+                WHEN live.due_at > $3 OR live.expires_at <= $3 THEN 0
+                WHEN live.owner_token IS NOT NULL OR live.fence <> 0 OR live.message_key IS NOT NULL THEN 2
+                WHEN torn IS NOT NULL AND live.id <@ ANY (torn) THEN 0
+                WHEN live.xmax <> '0'::xid THEN 2
+                ELSE 1
+            END AS kind
+        FROM pillarbox.outbox AS live
+        WHERE live.id > gap.above AND live.id < gap.below
+        ORDER BY live.id
+        LIMIT $2) AS found
+    LIMIT $2;
+END $$;
+
+-- Leases stretches for owner $1 with fence $2 until $3: up to $4 rows above $5 that have never been leased by themselves and have no
+-- key, from the lowest on, as far as no other one that could be claimed comes before them; the moment is $6. Fewer than $7
+-- are left, and those that lie scattered: there is nothing to win.
+-- Answers the stretches, and whether there may be more to claim that cannot be leased so. One without rows says that others were faster:
+-- the caller looks again, for rows, without the lock.
+--
+-- Claims of this kind come one at a time, and hold the lock for this short transaction only: the messages are read afterwards,
+-- see outbox_claim_stretch.sql. Claims of rows go on meanwhile. They lock rows first, and then look for leases of stretches; here it is
+-- the other way round, because messages are read after the commit, and rows that are locked are left. So at least one of two that
+-- meet sees the other, and leaves what both wanted.
+CREATE OR REPLACE FUNCTION pillarbox.outbox_take(uuid, bigint, timestamptz, bigint, bigint, timestamptz, integer)
+RETURNS TABLE (first bigint, row_count integer, has_rest boolean) LANGUAGE plpgsql AS $$
+DECLARE
+    lows bigint[];
+    highs bigint[];
+    torn int8range[];
+    low bigint;
+    high bigint;
+    stop bigint;
+    seen_count bigint;
+    plain_count bigint;
+    piece_count bigint := 1;
+    firsts bigint[];
+    lasts bigint[];
+BEGIN
+    IF (SELECT count(*) FILTER (WHERE row.kind = 1) FROM pillarbox.outbox_kinds($5, 16, $6) AS row) < least($7, 16) THEN
+        RETURN;
+    END IF;
+    PERFORM pg_advisory_xact_lock(hashtextextended('pillarbox.outbox stretches', 0));
+    -- In a backlog all that comes next are such rows, beside each other.
+    SELECT * INTO lows, highs, torn FROM pillarbox.outbox_gaps($5);
+    IF torn IS NULL AND lows[cardinality(lows)] = $5 THEN
+        SELECT count(*), count(*) FILTER (WHERE next.is_plain), min(next.id), max(next.id)
+        INTO seen_count, plain_count, low, high
+        FROM (
+            SELECT live.id,
+                live.owner_token IS NULL AND live.fence = 0 AND live.message_key IS NULL AND live.xmax = '0'::xid
+                    AND (live.due_at IS NULL OR live.due_at <= $6) AND (live.expires_at IS NULL OR live.expires_at > $6) AS is_plain
+            FROM pillarbox.outbox AS live
+            WHERE live.id > $5 AND live.id < 9223372036854775807
+            ORDER BY live.id
+            LIMIT $4) AS next;
+        firsts := ARRAY[low];
+        lasts := ARRAY[high];
+    END IF;
+    IF plain_count IS NULL OR plain_count < seen_count OR high - low >= seen_count THEN
+        SELECT count(*), min(row.id) FILTER (WHERE row.kind = 2) INTO seen_count, stop
+        FROM pillarbox.outbox_kinds($5, $4, $6) AS row;
+        SELECT array_agg(island.low), array_agg(island.high), count(*), sum(island.high - island.low + 1)
+        INTO firsts, lasts, piece_count, plain_count
+        FROM (
+            SELECT min(numbered.id) AS low, max(numbered.id) AS high
+            FROM (
+                SELECT row.id, row.id - row_number() OVER (ORDER BY row.id) AS island
+                FROM pillarbox.outbox_kinds($5, $4, $6) AS row
+                WHERE row.kind = 1 AND (stop IS NULL OR row.id < stop)
+            ) AS numbered
+            GROUP BY numbered.island
+        ) AS island;
+    END IF;
+    IF coalesce(plain_count, 0) < $7 OR plain_count < piece_count * least($7, 8) THEN
+        RETURN QUERY SELECT 0::bigint, 0, true;
+        RETURN;
+    END IF;
+    RETURN QUERY
+    WITH leased AS (
+        INSERT INTO pillarbox.outbox_lease (first_id, last_id, fence, owner_token, locked_until)
+        SELECT piece.first, least(piece.first + 499, island.high), $2, $1, $3
+        FROM unnest(firsts, lasts) AS island (low, high)
+        CROSS JOIN LATERAL generate_series(island.low, island.high, 500) AS piece (first)
+        RETURNING first_id, last_id
+    )
+    SELECT leased.first_id, (leased.last_id - leased.first_id + 1)::integer,
+        stop IS NOT NULL OR (seen_count = $4 AND plain_count < $4)
+    FROM leased;
+END $$;
+
 -- Claims up to $4 messages for owner $1 with fence $2 for $3 microseconds: waiting ones whose time has come, moved over
 -- from the shelf, then the lowest ready ones above the floor $5. The rows are addressed by ctid = ANY(ARRAY(...)): the
 -- limit holds and the update stays HOT. Leases that ran out count as lost, up to $6 of them; more is left to the reaper.
@@ -381,13 +560,16 @@ END $$;
 -- all when it is NULL. A key without a hash is partition 0's.
 -- $9 are topics that stay where they are, and with them what comes behind in their keys; NULL for none. Those that waited are
 -- moved over all the same: on the shelf nothing would keep a claim from walking over them each time.
+-- $10 allows leases of stretches, from that many rows on; NULL does not. Then what comes back may be stretches and not messages: rows
+-- without a topic, whose ids are first rows and whose attempts say how many, see outbox_take. Their messages are read by
+-- outbox_claim_stretch.sql.
 --
 -- A message with a key goes out when all before it in its key go too, no later one is held, and the shelf has no earlier one
 -- that waits or is dead. Rows are locked first and looked at then, key by key, in a snapshot of its own: what another claim was
 -- faster with is seen there. Keys of which something must stay behind are left out of the scan when it goes on, which it does a
 -- few times.
 CREATE OR REPLACE FUNCTION pillarbox.outbox_claim(
-    uuid, bigint, bigint, bigint, bigint, integer, integer, bytea, text[])
+    uuid, bigint, bigint, bigint, bigint, integer, integer, bytea, text[], integer)
 RETURNS SETOF pillarbox.outbox LANGUAGE plpgsql
     SET enable_seqscan = off
     SET enable_bitmapscan = off
@@ -408,6 +590,11 @@ DECLARE
     rounds integer := 0;
     found_count bigint;
     keyed_count bigint;
+    lows bigint[];
+    highs bigint[];
+    torn_stretches int8range[];
+    stretch record;
+    marker pillarbox.outbox%ROWTYPE;
     mark bigint;
     top bigint := 0;
     tids tid[];
@@ -419,9 +606,16 @@ BEGIN
     IF $1 IS NULL THEN
         RAISE EXCEPTION 'this call was meant for another outbox' USING ERRCODE = 'invalid_sql_statement_name';
     END IF;
+    -- A snapshot that is older than a lock does not show what others took before.
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'messages are claimed in transactions of isolation level READ COMMITTED only' USING ERRCODE = 'PBX02';
+    END IF;
     IF $7 & 2 = 2 THEN
         RETURN QUERY SELECT * FROM pillarbox.outbox_claim_in_sequence($1, $2, $3, $4, $6, dead_holds);
         RETURN;
+    END IF;
+    IF $5 = 0 THEN
+        PERFORM pillarbox.outbox_spread(moment);
     END IF;
     IF EXISTS (
         SELECT FROM pillarbox.outbox_shelf AS shelf
@@ -465,27 +659,52 @@ BEGIN
         RETURN QUERY SELECT * FROM pillarbox.outbox_wake(tids, $1, $2, $3, moment);
         GET DIAGNOSTICS woken_count = ROW_COUNT;
     END IF;
+    IF $10 <= $4 AND woken_count = 0 AND $9 IS NULL THEN
+        FOR stretch IN SELECT * FROM pillarbox.outbox_take($1, $2, until, $4, $5, moment, $10) LOOP
+            marker.id := stretch.first;
+            marker.attempts := stretch.row_count;
+            marker.lost_lease_count := stretch.has_rest::integer;
+            RETURN NEXT marker;
+        END LOOP;
+        IF FOUND THEN
+            RETURN;
+        END IF;
+    END IF;
     room := $4 - woken_count;
+    SELECT * INTO lows, highs, torn_stretches FROM pillarbox.outbox_gaps($5);
     LOOP
         SELECT array_agg(ready.tid), max(ready.id), count(*), count(ready.message_key)
         INTO tids, low, found_count, keyed_count
         FROM (
-            SELECT ready.ctid AS tid, ready.id, ready.message_key FROM pillarbox.outbox AS ready
-            WHERE ready.id > low
-              AND (ready.due_at IS NULL OR ready.due_at <= moment)
-              AND (ready.expires_at IS NULL OR ready.expires_at > moment)
-              AND (ready.owner_token IS NULL OR (ready.locked_until <= moment AND ready.lost_lease_count < $6))
-              AND ($9 IS NULL OR ready.topic <> ALL ($9))
-              AND (ready.message_key IS NULL OR (
-                ready.message_key NOT IN (SELECT unnest(stuck))
-                AND ($8 IS NULL OR get_byte($8, abs(coalesce(ready.key_hash, 0) % partition_count)::integer) = 1)
-                AND ($9 IS NULL OR (
-                    SELECT first.topic FROM pillarbox.outbox AS first
-                    WHERE first.message_key = ready.message_key ORDER BY first.id LIMIT 1) <> ALL ($9))))
-            ORDER BY ready.id
-            LIMIT room
-            FOR NO KEY UPDATE SKIP LOCKED) AS ready;
+            SELECT found.* FROM unnest(lows, highs) AS gap (above, below)
+            CROSS JOIN LATERAL (
+                SELECT ready.ctid AS tid, ready.id, ready.message_key FROM pillarbox.outbox AS ready
+                WHERE ready.id > greatest(gap.above, low) AND ready.id < gap.below
+                  AND (ready.due_at IS NULL OR ready.due_at <= moment)
+                  AND (ready.expires_at IS NULL OR ready.expires_at > moment)
+                  AND (ready.owner_token IS NULL OR (ready.locked_until <= moment AND ready.lost_lease_count < $6))
+                  AND (torn_stretches IS NULL OR ready.fence <> 0 OR ready.owner_token IS NOT NULL
+                    OR NOT ready.id <@ ANY (torn_stretches))
+                  AND ($9 IS NULL OR ready.topic <> ALL ($9))
+                  AND (ready.message_key IS NULL OR (
+                    ready.message_key NOT IN (SELECT unnest(stuck))
+                    AND ($8 IS NULL OR get_byte($8, abs(coalesce(ready.key_hash, 0) % partition_count)::integer) = 1)
+                    AND ($9 IS NULL OR (
+                        SELECT first.topic FROM pillarbox.outbox AS first
+                        WHERE first.message_key = ready.message_key ORDER BY first.id LIMIT 1) <> ALL ($9))))
+                ORDER BY ready.id
+                LIMIT room
+                FOR NO KEY UPDATE SKIP LOCKED) AS found
+            LIMIT room) AS ready;
         EXIT WHEN found_count = 0;
+        -- Locked first and looked at then, as in outbox_take.
+        IF EXISTS (SELECT FROM pillarbox.outbox_lease WHERE first_id > $5 - 2048) THEN
+            tids := ARRAY(
+                SELECT mine.ctid FROM pillarbox.outbox AS mine
+                WHERE mine.ctid = ANY (tids) AND NOT (mine.owner_token IS NULL AND mine.fence = 0 AND EXISTS (
+                    SELECT FROM pillarbox.outbox_lease AS lease
+                    WHERE lease.first_id <= mine.id AND lease.first_id > mine.id - 2048 AND lease.last_id >= mine.id)));
+        END IF;
         taken := taken || tids;
         EXIT WHEN keyed_count = 0;
         top := low;
@@ -545,7 +764,10 @@ BEGIN
         RETURN;
     END IF;
     mark := pillarbox.outbox_mark(0);
-    IF EXISTS (SELECT FROM pillarbox.outbox AS live WHERE live.id <= mark AND live.locked_until > moment) THEN
+    PERFORM pillarbox.outbox_spread(moment);
+    IF EXISTS (SELECT FROM pillarbox.outbox_lease WHERE first_id > -9223372036854775808)
+        OR EXISTS (SELECT FROM pillarbox.outbox AS live WHERE live.id <= mark AND live.locked_until > moment)
+    THEN
         RETURN;
     END IF;
     held_back := least(
@@ -593,7 +815,7 @@ BEGIN
             WHERE prefix.is_whole);
     END IF;
     mark := pillarbox.outbox_mark(last_id);
-    IF EXISTS (
+    IF EXISTS (SELECT FROM pillarbox.outbox_lease WHERE first_id > -9223372036854775808) OR EXISTS (
         SELECT FROM pillarbox.outbox AS live
         WHERE live.id > last_id AND live.id <= mark AND live.locked_until > moment)
     THEN
@@ -607,6 +829,61 @@ BEGIN
                                 ELSE least(live.lost_lease_count, 2147483646) + 1 END
     WHERE live.ctid = ANY (tids)
     RETURNING live.*;
+END $$;
+
+-- Acknowledges rows from $1 to $2 for owner $6. $4 are the fences of all rows from $3 on, zero for those that are not meant: their own
+-- ones, or that of the lease of a stretch, $5, which stands beside them; NULL where all rows of a stretch are meant. $7 says what is left of them, $8 is the moment. Answers how many went.
+-- Called by outbox_settle, under its settings.
+CREATE OR REPLACE FUNCTION pillarbox.outbox_ack(
+    bigint, bigint, bigint, bigint[], bigint, uuid, smallint, timestamptz) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    holder uuid := CASE WHEN $5 IS NULL THEN $6 END;
+    uncounted integer := CASE WHEN $5 IS NULL THEN 0 ELSE 1 END;
+    changed bigint;
+BEGIN
+    IF $7 = 0 THEN
+        DELETE FROM pillarbox.outbox AS live
+        WHERE live.id BETWEEN $1 AND $2 AND live.owner_token IS NOT DISTINCT FROM holder
+          AND live.fence = CASE
+            WHEN $4 IS NULL THEN 0 WHEN $5 IS NULL THEN $4[live.id - $3 + 1] WHEN $5 = $4[live.id - $3 + 1] THEN 0 END;
+        GET DIAGNOSTICS changed = ROW_COUNT;
+    ELSIF $7 = 1 THEN
+        WITH gone AS (
+            DELETE FROM pillarbox.outbox AS live
+            WHERE live.id BETWEEN $1 AND $2 AND live.owner_token IS NOT DISTINCT FROM holder
+              AND live.fence = CASE
+                WHEN $4 IS NULL THEN 0 WHEN $5 IS NULL THEN $4[live.id - $3 + 1] WHEN $5 = $4[live.id - $3 + 1] THEN 0 END
+            RETURNING live.id, live.message_id, live.topic, live.message_type, live.created_at, live.attempts,
+                live.lost_lease_count, live.priority, live.due_at, live.expires_at
+        )
+        INSERT INTO pillarbox.outbox_shelf (
+            id, message_id, state, is_receipt, topic, message_type, created_at, attempts, lost_lease_count, priority,
+            settled_at, settled_by, due_at, expires_at, payload)
+        SELECT
+            id, message_id, 'done', true, topic, message_type, created_at, least(attempts, 2147483646) + uncounted,
+            lost_lease_count, priority, $8, $6, due_at, expires_at, ''
+        FROM gone;
+        GET DIAGNOSTICS changed = ROW_COUNT;
+    ELSE
+        WITH gone AS (
+            DELETE FROM pillarbox.outbox AS live
+            WHERE live.id BETWEEN $1 AND $2 AND live.owner_token IS NOT DISTINCT FROM holder
+              AND live.fence = CASE
+                WHEN $4 IS NULL THEN 0 WHEN $5 IS NULL THEN $4[live.id - $3 + 1] WHEN $5 = $4[live.id - $3 + 1] THEN 0 END
+            RETURNING live.*
+        )
+        INSERT INTO pillarbox.outbox_shelf (
+            id, message_id, state, topic, message_type, created_at, attempts, lost_lease_count, priority, settled_at,
+            settled_by, due_at, expires_at, occurred_at, aggregate_type, aggregate_id, tenant_id, message_key,
+            key_hash, correlation_id, causation_id, content_type, headers, last_error, payload)
+        SELECT
+            id, message_id, 'done', topic, message_type, created_at, least(attempts, 2147483646) + uncounted,
+            lost_lease_count, priority, $8, $6, due_at, expires_at, occurred_at, aggregate_type, aggregate_id, tenant_id,
+            message_key, key_hash, correlation_id, causation_id, content_type, headers, last_error, payload
+        FROM gone;
+        GET DIAGNOSTICS changed = ROW_COUNT;
+    END IF;
+    RETURN changed;
 END $$;
 
 -- Applies verdicts ($3: 0 ack, 1 fail, 2 abandon, 3 release), each only under the very claim it names: same row ($1), fence
@@ -632,47 +909,41 @@ DECLARE
     meant bigint := CASE WHEN $3 IS NULL THEN $1[2] ELSE cardinality($1) END;
     last bigint := $1[1] + cardinality($2) - 1;
     changed bigint := meant;
+    low bigint;
+    high bigint;
+    part bigint;
+    lease record;
     applied bigint[];
 BEGIN
     IF $6 IS NULL THEN
         RAISE EXCEPTION 'this call was meant for another outbox' USING ERRCODE = 'invalid_sql_statement_name';
     END IF;
-    IF $3 IS NULL AND $7 = 0 THEN
-        DELETE FROM pillarbox.outbox AS live
-        WHERE live.id BETWEEN $1[1] AND last AND live.fence = $2[live.id - $1[1] + 1] AND live.owner_token = $6;
-        GET DIAGNOSTICS changed = ROW_COUNT;
-    ELSIF $3 IS NULL AND $7 = 1 THEN
-        WITH gone AS (
-            DELETE FROM pillarbox.outbox AS live
-            WHERE live.id BETWEEN $1[1] AND last AND live.fence = $2[live.id - $1[1] + 1] AND live.owner_token = $6
-            RETURNING live.id, live.message_id, live.topic, live.message_type, live.created_at, live.attempts,
-                live.lost_lease_count, live.priority, live.due_at, live.expires_at
-        )
-        INSERT INTO pillarbox.outbox_shelf (
-            id, message_id, state, is_receipt, topic, message_type, created_at, attempts, lost_lease_count, priority,
-            settled_at, settled_by, due_at, expires_at, payload)
-        SELECT
-            id, message_id, 'done', true, topic, message_type, created_at, attempts, lost_lease_count, priority,
-            moment, $6, due_at, expires_at, ''
-        FROM gone;
-        GET DIAGNOSTICS changed = ROW_COUNT;
-    ELSIF $3 IS NULL AND $7 = 2 THEN
-        WITH gone AS (
-            DELETE FROM pillarbox.outbox AS live
-            WHERE live.id BETWEEN $1[1] AND last AND live.fence = $2[live.id - $1[1] + 1] AND live.owner_token = $6
-            RETURNING live.*
-        )
-        INSERT INTO pillarbox.outbox_shelf (
-            id, message_id, state, topic, message_type, created_at, attempts, lost_lease_count, priority, settled_at,
-            settled_by, due_at, expires_at, occurred_at, aggregate_type, aggregate_id, tenant_id, message_key,
-            key_hash, correlation_id, causation_id, content_type, headers, last_error, payload)
-        SELECT
-            id, message_id, 'done', topic, message_type, created_at, attempts, lost_lease_count, priority, moment,
-            owner_token, due_at, expires_at, occurred_at, aggregate_type, aggregate_id, tenant_id, message_key,
-            key_hash, correlation_id, causation_id, content_type, headers, last_error, payload
-        FROM gone;
-        GET DIAGNOSTICS changed = ROW_COUNT;
+    IF $3 IS NULL THEN
+        changed := 0;
+        FOR lease IN
+            SELECT first_id, last_id, fence FROM pillarbox.outbox_lease
+            WHERE first_id > $1[1] - 2048 AND first_id <= last AND last_id >= $1[1] AND owner_token = $6
+            ORDER BY first_id
+        LOOP
+            low := greatest(lease.first_id, $1[1]);
+            high := least(lease.last_id, last);
+            part := pillarbox.outbox_ack(low, high, $1[1],
+                CASE WHEN $2[low - $1[1] + 1 : high - $1[1] + 1] <> array_fill(lease.fence, ARRAY[(high - low + 1)::integer])
+                    THEN $2 END,
+                lease.fence, $6, $7, moment);
+            changed := changed + part;
+            IF part > 0 AND (part > lease.last_id - lease.first_id OR NOT EXISTS (
+                SELECT FROM pillarbox.outbox AS covered
+                WHERE covered.id BETWEEN lease.first_id AND lease.last_id AND covered.owner_token IS NULL AND covered.fence = 0))
+            THEN
+                DELETE FROM pillarbox.outbox_lease WHERE first_id = lease.first_id AND fence = lease.fence;
+            END IF;
+        END LOOP;
+        IF changed < meant THEN
+            changed := changed + pillarbox.outbox_ack($1[1], last, $1[1], $2, NULL, $6, $7, moment);
+        END IF;
     ELSE
+        PERFORM pillarbox.outbox_peel($1, $2, $6);
         WITH verdict AS MATERIALIZED (
             SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::bigint[], $5::text[])
                 AS v (id, fence, code, delay, reason)
@@ -718,7 +989,7 @@ BEGIN
         ),
         back AS (
             UPDATE pillarbox.outbox AS live
-            SET owner_token = NULL, locked_until = NULL, fence = 0, due_at = NULL,
+            SET owner_token = NULL, locked_until = NULL, fence = -1, due_at = NULL,
                 attempts = CASE WHEN verdict.code = 3 THEN greatest(live.attempts - 1, 0) ELSE live.attempts END,
                 last_error = coalesce(verdict.reason, live.last_error)
             FROM verdict
@@ -732,6 +1003,47 @@ BEGIN
         RAISE EXCEPTION 'some of the settled messages are held by nobody or by others' USING ERRCODE = 'PBX01';
     END IF;
     RETURN CASE WHEN $3 IS NULL OR cardinality(applied) = meant THEN NULL ELSE coalesce(applied, '{}') END;
+END $$;
+
+-- Makes leases of rows $1, claimed with fences $2 by owner $3, last for $4 microseconds from now. Guarded like a settlement; no indexed
+-- column changes, so it stays HOT. A stretch of which all rows are named goes on as one. Answers the rows that were renewed.
+CREATE OR REPLACE FUNCTION pillarbox.outbox_renew(bigint[], bigint[], uuid, bigint) RETURNS SETOF bigint LANGUAGE plpgsql AS $$
+DECLARE
+    until timestamptz := clock_timestamp() + $4 * interval '1 microsecond';
+    lease record;
+    named bigint[];
+    renewed bigint[] := '{}';
+BEGIN
+    FOR lease IN
+        SELECT * FROM pillarbox.outbox_lease WHERE fence = ANY ($2) AND owner_token = $3 ORDER BY first_id FOR UPDATE
+    LOOP
+        named := ARRAY(
+            SELECT held.id FROM unnest($1, $2) AS held (id, fence)
+            WHERE held.fence = lease.fence AND held.id BETWEEN lease.first_id AND lease.last_id);
+        IF NOT EXISTS (
+            SELECT FROM pillarbox.outbox AS covered
+            WHERE covered.id BETWEEN lease.first_id AND lease.last_id
+              AND covered.owner_token IS NULL AND covered.fence = 0 AND covered.id <> ALL (named))
+        THEN
+            UPDATE pillarbox.outbox_lease SET locked_until = until WHERE first_id = lease.first_id;
+            renewed := renewed || ARRAY(
+                SELECT covered.id FROM pillarbox.outbox AS covered
+                WHERE covered.id BETWEEN lease.first_id AND lease.last_id AND covered.owner_token IS NULL AND covered.fence = 0);
+        END IF;
+    END LOOP;
+    RETURN QUERY SELECT unnest(renewed);
+    IF cardinality(renewed) = cardinality($1) THEN
+        RETURN;
+    END IF;
+    PERFORM pillarbox.outbox_peel(
+        ARRAY(SELECT held.id FROM unnest($1, $2) AS held (id, fence) WHERE held.id <> ALL (renewed) ORDER BY held.id),
+        ARRAY(SELECT held.fence FROM unnest($1, $2) AS held (id, fence) WHERE held.id <> ALL (renewed) ORDER BY held.id), $3);
+    RETURN QUERY
+    UPDATE pillarbox.outbox AS live
+    SET locked_until = until
+    FROM unnest($1, $2) AS held (id, fence)
+    WHERE live.id = held.id AND live.fence = held.fence AND live.owner_token = $3
+    RETURNING live.id;
 END $$;
 
 -- What follows is for other languages: simple arguments, the same rules.
@@ -908,7 +1220,7 @@ BEGIN
     END IF;
     RETURN QUERY SELECT * FROM pillarbox.outbox_claim(
         owner, floor(random() * 9007199254740991)::bigint + 1,
-        (extract(epoch FROM lease) * 1000000)::bigint, batch, 0, 5, 1, NULL, NULL) AS claimed ORDER BY claimed.id;
+        (extract(epoch FROM lease) * 1000000)::bigint, batch, 0, 5, 1, NULL, NULL, NULL) AS claimed ORDER BY claimed.id;
 END $$;
 
 -- One verdict for many rows of one owner; answers how many it concerned. The fence is looked up: who calls this by hand
@@ -957,9 +1269,10 @@ $$;
 
 -- Frees leases that ran out. A message whose leases run out too often is left to the library's reaper, which buries it.
 CREATE OR REPLACE FUNCTION pillarbox.reap() RETURNS integer LANGUAGE sql AS $$
+    SELECT pillarbox.outbox_spread(clock_timestamp());
     WITH released AS (
         UPDATE pillarbox.outbox
-        SET owner_token = NULL, locked_until = NULL, fence = 0, lost_lease_count = lost_lease_count + 1
+        SET owner_token = NULL, locked_until = NULL, fence = -1, lost_lease_count = lost_lease_count + 1
         WHERE ctid = ANY (ARRAY(
             SELECT live.ctid FROM pillarbox.outbox AS live
             WHERE live.owner_token IS NOT NULL AND live.locked_until <= clock_timestamp() AND live.lost_lease_count < 5

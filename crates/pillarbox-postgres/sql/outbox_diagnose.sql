@@ -23,8 +23,13 @@ SELECT 'missing_grant', privilege || ' ON ' || nspname || '.' || relname
 FROM pg_class
 JOIN pg_namespace ON pg_namespace.oid = relnamespace
 CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS privilege
-WHERE nspname = $1 AND relname IN ($2, $2 || '_shelf') AND relkind = 'r'
+WHERE nspname = $1 AND relname IN ($2, $2 || '_shelf', $2 || '_lease') AND relkind = 'r'
   AND NOT has_table_privilege(pg_class.oid, privilege)
+UNION ALL
+SELECT 'missing_grant', 'SELECT ON ' || nspname || '.' || relname
+FROM pg_class
+JOIN pg_namespace ON pg_namespace.oid = relnamespace
+WHERE nspname = $1 AND relname = $2 || '_live' AND relkind = 'v' AND NOT has_table_privilege(pg_class.oid, 'SELECT')
 UNION ALL
 SELECT 'missing_grant', 'USAGE ON SEQUENCE ' || nspname || '.' || relname
 FROM pg_class

@@ -12,5 +12,5 @@ SELECT
     )) * 1000000)::bigint AS oldest_age,
     count(*) FILTER (WHERE live.owner_token IS NOT NULL AND live.locked_until > clock.now) AS active,
     count(*) FILTER (WHERE live.owner_token IS NOT NULL AND live.locked_until <= clock.now) AS expired
-FROM clock LEFT JOIN pillarbox.outbox AS live ON true
+FROM clock LEFT JOIN pillarbox.outbox_live AS live ON true
 GROUP BY clock.now

@@ -5,7 +5,7 @@ SELECT
     headers::text, last_error,
     CASE WHEN owner_token IS NULL THEN 'pending' ELSE 'processing' END AS state,
     owner_token, locked_until, NULL::timestamptz AS settled_at, NULL::uuid AS settled_by, false AS is_receipt
-FROM pillarbox.outbox
+FROM pillarbox.outbox_live
 WHERE id > $7 AND (owner_token IS NOT NULL) = $9
   AND ($1::bigint[] IS NULL OR id = ANY ($1))
   AND ($2::text IS NULL OR topic = $2)

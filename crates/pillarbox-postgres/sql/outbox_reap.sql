@@ -1,11 +1,17 @@
 -- Looks at one window of rows after id $1 and puts right what nobody else will: leases that ran out, messages that
 -- expired, rows that are not due yet, and, if $6 says why, rows of keys that have an earlier dead one, also those whose time
 -- has come on the shelf. The window is bounded by rows looked at, not by rows found, so that its cost does not depend on the
--- backlog. Rows that others work on are skipped.
+-- backlog. Rows that others work on are skipped. Where leases of stretches ran out it does nothing
+-- but say so, unless $7: see outbox_lease_spread.sql.
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now),
+lapsed AS MATERIALIZED (
+    SELECT NOT $7 AND EXISTS (SELECT FROM pillarbox.outbox_lease WHERE locked_until <= clock.now) AS are_stretches FROM clock
+),
 looked_at AS MATERIALIZED (
     SELECT count(*) AS rows, max(id) AS last
-    FROM (SELECT id FROM pillarbox.outbox WHERE id > $1 ORDER BY id LIMIT $2) AS first_rows
+    FROM (
+        SELECT id FROM pillarbox.outbox WHERE id > $1 AND NOT (SELECT are_stretches FROM lapsed) ORDER BY id LIMIT $2
+    ) AS first_rows
 ),
 found AS MATERIALIZED (
     SELECT
@@ -27,12 +33,15 @@ found AS MATERIALIZED (
     WHERE live.id > $1 AND live.id <= (SELECT last FROM looked_at)
       AND (live.owner_token IS NULL OR live.locked_until <= clock.now)
       AND (live.owner_token IS NOT NULL OR live.expires_at <= clock.now OR live.due_at > clock.now OR is_parked)
+      AND NOT (live.owner_token IS NULL AND live.fence = 0 AND EXISTS (
+        SELECT FROM pillarbox.outbox_lease AS lease
+        WHERE lease.first_id <= live.id AND lease.first_id > live.id - 2048 AND lease.last_id >= live.id))
     ORDER BY live.id
     FOR UPDATE OF live SKIP LOCKED
 ),
 released AS (
     UPDATE pillarbox.outbox AS live
-    SET owner_token = NULL, locked_until = NULL, fence = 0, lost_lease_count = least(live.lost_lease_count, 2147483646) + 1
+    SET owner_token = NULL, locked_until = NULL, fence = -1, lost_lease_count = least(live.lost_lease_count, 2147483646) + 1
     FROM found
     WHERE live.id = found.id AND found.fate = 'released'
     RETURNING live.id
@@ -61,7 +70,7 @@ shelved AS (
 overslept AS (
     UPDATE pillarbox.outbox_shelf
     SET state = 'dead', settled_at = (SELECT now FROM clock), settled_by = NULL, wake_at = NULL, last_error = $4
-    WHERE $1 = 0
+    WHERE $1 = 0 AND NOT (SELECT are_stretches FROM lapsed)
       AND ctid = ANY (ARRAY(
         SELECT shelf.ctid FROM pillarbox.outbox_shelf AS shelf
         WHERE shelf.state = 'pending' AND shelf.wake_at <= (SELECT now FROM clock)
@@ -74,7 +83,7 @@ overslept AS (
 parked AS (
     UPDATE pillarbox.outbox_shelf
     SET state = 'dead', settled_at = (SELECT now FROM clock), settled_by = NULL, wake_at = NULL, last_error = $6
-    WHERE $1 = 0 AND $6 IS NOT NULL
+    WHERE $1 = 0 AND $6 IS NOT NULL AND NOT (SELECT are_stretches FROM lapsed)
       AND ctid = ANY (ARRAY(
         SELECT shelf.ctid FROM pillarbox.outbox_shelf AS shelf
         WHERE shelf.state = 'pending' AND shelf.wake_at <= (SELECT now FROM clock)
@@ -94,4 +103,5 @@ SELECT
     (SELECT count(*) FROM gone WHERE fate = 'expired') + (SELECT count(*) FROM overslept) AS expired,
     (SELECT min(id) FROM released) AS lowest,
     (SELECT last FROM looked_at WHERE rows = $2) AS next,
-    (SELECT count(*) FROM gone WHERE fate = 'parked') + (SELECT count(*) FROM parked) AS parked
+    (SELECT count(*) FROM gone WHERE fate = 'parked') + (SELECT count(*) FROM parked) AS parked,
+    (SELECT are_stretches FROM lapsed)

@@ -1,7 +1,8 @@
 -- Makes up to $8 matching dead messages after row $7 pending again, lowest first: they start anew, under their old ids.
 -- The program puts another state in the place of this one. The lowest id is returned so that the next claim looks far
 -- enough back, the highest one so that the next replay goes on behind it. A header counts the replay, so that a broker can
--- tell it from what it repeats; headers that cannot be read stay as they are.
+-- tell it from what it repeats; headers that cannot be read stay as they are. The fence says that no lease of a stretch
+-- holds them, among whose rows they may stand.
 WITH gone AS (
     DELETE FROM pillarbox.outbox_shelf
     WHERE ctid = ANY (ARRAY(
@@ -20,10 +21,10 @@ WITH gone AS (
 ),
 replayed AS (
     INSERT INTO pillarbox.outbox (
-        id, message_id, topic, payload, created_at, priority, occurred_at, message_type, aggregate_type, aggregate_id,
+        id, message_id, fence, topic, payload, created_at, priority, occurred_at, message_type, aggregate_type, aggregate_id,
         tenant_id, message_key, key_hash, correlation_id, causation_id, content_type, headers, last_error)
     SELECT
-        id, message_id, topic, payload, created_at, priority, occurred_at, message_type, aggregate_type, aggregate_id,
+        id, message_id, -1, topic, payload, created_at, priority, occurred_at, message_type, aggregate_type, aggregate_id,
         tenant_id, message_key, key_hash, correlation_id, causation_id, content_type,
         CASE WHEN headers IS NULL OR jsonb_typeof(headers) = 'object' THEN
             coalesce(headers, '{}') || jsonb_build_object('pillarbox-replay', (1 + CASE
@@ -35,5 +36,10 @@ replayed AS (
     ORDER BY id
     ON CONFLICT (message_id) DO NOTHING
     RETURNING id
+),
+torn AS (
+    UPDATE pillarbox.outbox_lease AS lease SET is_torn = true
+    FROM replayed
+    WHERE replayed.id BETWEEN lease.first_id AND lease.last_id AND NOT lease.is_torn
 )
 SELECT count(*) AS replayed, min(id) AS lowest, (SELECT max(id) FROM gone) AS last FROM replayed

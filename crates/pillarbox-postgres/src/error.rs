@@ -85,6 +85,11 @@ pub(crate) fn is_not_whole(error: &StoreError) -> bool {
     error.code() == Some("PBX01")
 }
 
+/// A claim in a session whose transactions look at old snapshots unless told otherwise.
+pub(crate) fn is_old_snapshot(error: &StoreError) -> bool {
+    error.code() == Some("PBX02")
+}
+
 /// Whether a prepared statement was looked for on a connection that never saw it, as happens behind a pooler.
 ///
 /// A value that is missing is one that the statement's guard has taken away: none of ours sends NULL for it.

@@ -38,6 +38,7 @@ mod error;
 mod inbox;
 mod instance;
 mod kept;
+mod lease;
 mod migrate;
 mod notify;
 mod outbox;

@@ -24,6 +24,7 @@ use time::OffsetDateTime;
 use crate::enqueue::{self, require_open};
 use crate::error::{is_not_whole, store_error};
 use crate::instance::PostgresInstances;
+use crate::lease::{Brought, NO_STRETCHES};
 use crate::notify;
 use crate::parameters::micros;
 use crate::pause::PostgresPauses;
@@ -52,8 +53,10 @@ impl OutboxStore for PostgresStore {
 
     async fn claim(&self, claim: Claim) -> Result<Vec<Claimed>, StoreError> {
         let look = self.look(&claim).await?;
-        let rows = self.fetch(&self.sql().claim, |query| self.bind_plain_claim(query, &claim, look.above())).await?;
-        self.whole_claim(&rows, &claim, look).await
+        let least = self.stretches();
+        let rows =
+            self.fetch(&self.sql().claim, |query| self.bind_plain_claim(query, &claim, look.above(), least)).await?;
+        self.whole_claim(rows, &claim, look).await
     }
 
     async fn settle(&self, owner: OwnerToken, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
@@ -79,14 +82,17 @@ impl OutboxStore for PostgresStore {
         let rows = self
             .fetch_verdicts(&self.sql().exchange, plan.rows(), |query, columns| {
                 let query = columns.bind(self.bind_claim(query, &claim, look.above()));
-                bind_scope(query.bind(retention).bind(order), &claim)
+                bind_scope(query.bind(retention).bind(order), &claim).bind(self.stretches())
             })
             .await?;
-        let Some((first, claimed)) = rows.split_first() else {
+        let mut rows = rows.into_iter();
+        let Some(first) = rows.next() else {
             return Err(StoreError::unavailable("the database gave an answer without its first row"));
         };
-        let claimed = self.whole_claim(claimed, &claim, look).await?;
-        Ok(Exchanged { settled: answers(&plan, row::settled(first)?), claimed })
+        let settled = answers(&plan, row::settled(&first)?);
+        // What was settled stays so, whatever becomes of the rest: the next claim will tell.
+        let claimed = self.whole_claim(rows.collect(), &claim, look).await.unwrap_or_default();
+        Ok(Exchanged { settled, claimed })
     }
 
     async fn renew(&self, owner: OwnerToken, held: &[Held], lease: Duration) -> Result<Vec<Settled>, StoreError> {
@@ -102,8 +108,8 @@ impl OutboxStore for PostgresStore {
     async fn reap(&self, reap: Reap) -> Result<Reaped, StoreError> {
         reap.validate()?;
         let lost_leases_max = counter(self.settings().lost_leases_max);
-        let rows = self
-            .fetch(&self.sql().reap, |query| {
+        let look = |is_spread: bool| {
+            self.fetch(&self.sql().reap, move |query| {
                 query
                     .bind(reap.after.map_or(0, WorkId::as_i64))
                     .bind(i64::from(reap.window))
@@ -111,9 +117,15 @@ impl OutboxStore for PostgresStore {
                     .bind(REASON_EXPIRED)
                     .bind(REASON_LEASES_LOST)
                     .bind((reap.after_dead == AfterDead::Park).then_some(REASON_PARKED))
+                    .bind(is_spread)
             })
-            .await?;
-        let (reaped, lowest) = rows.first().map(read_reaped).transpose().map_err(store_error)?.unwrap_or_default();
+        };
+        let (mut reaped, mut lowest, are_stretches) = read_reaped(&look(false).await?)?;
+        if are_stretches {
+            // They are leases of rows from now on, so what is done for those is done for them.
+            self.fetch(&self.sql().lease_spread, |query| query).await?;
+            (reaped, lowest, _) = read_reaped(&look(true).await?)?;
+        }
         self.floor().given_back(lowest);
         Ok(reaped)
     }
@@ -205,13 +217,28 @@ impl PostgresStore {
 
     /// What a claim brought, and what it passed by: that is looked for in a second call. Where that one fails, the next claim will
     /// tell; what the first one brought is held.
-    async fn whole_claim(&self, rows: &[PgRow], claim: &Claim, mut look: Look<'_>) -> Result<Vec<Claimed>, StoreError> {
-        let mut claimed = sorted_claimed(rows, claim)?;
+    async fn whole_claim(
+        &self,
+        rows: Vec<PgRow>,
+        claim: &Claim,
+        mut look: Look<'_>,
+    ) -> Result<Vec<Claimed>, StoreError> {
+        let mut claimed = match self.read_stretches(claim, rows).await? {
+            Brought::Rows(rows) => sorted_claimed(&rows, claim)?,
+            Brought::Nothing => self.claim_rows(claim, look.above()).await?,
+            Brought::Stretches(rows, has_rest) => {
+                let mut claimed = sorted_claimed(&rows, claim)?;
+                if let Some(part) = claim.remainder(claimed.len()).filter(|_| has_rest) {
+                    claimed.extend(self.claim_rows(&part, look.above()).await.unwrap_or_default());
+                    claimed.sort_unstable_by_key(|claimed| claimed.held.work_id);
+                }
+                claimed
+            }
+        };
         if let Some(rest) = claim.rest(claimed.len())
             && let Some(start) = look.again(highest_row(&claimed))
         {
-            let more = self.fetch(&self.sql().claim, |query| self.bind_plain_claim(query, &rest, start)).await;
-            let Ok(more) = more.and_then(|rows| sorted_claimed(&rows, &rest)) else { return Ok(claimed) };
+            let Ok(more) = self.claim_rows(&rest, start).await else { return Ok(claimed) };
             look.brought(&rest, &more, highest_row(&more));
             claimed.extend(more);
             claimed.sort_unstable_by_key(|claimed| claimed.held.work_id);
@@ -219,6 +246,17 @@ impl PostgresStore {
         }
         look.brought(claim, &claimed, highest_row(&claimed));
         Ok(claimed)
+    }
+
+    /// Claims row by row.
+    async fn claim_rows(&self, claim: &Claim, start: i64) -> Result<Vec<Claimed>, StoreError> {
+        let rows = self.fetch(&self.sql().claim, |query| self.bind_plain_claim(query, claim, start, None)).await?;
+        sorted_claimed(&rows, claim)
+    }
+
+    /// From how many rows on claims lease stretches, if they do.
+    fn stretches(&self) -> Option<i32> {
+        Some(self.stretch_min()).filter(|least| *least != NO_STRETCHES).map(counter)
     }
 
     /// Applies verdicts through a connection that is inside a transaction. What is given back can be claimed when that commits.
@@ -252,14 +290,15 @@ impl PostgresStore {
 
     /// Claims through a connection that is inside a transaction. Leaves the floor alone: the claim may be undone.
     pub(crate) async fn claim_on(&self, tx: &mut PgConnection, claim: &Claim) -> Result<Vec<Claimed>, StoreError> {
-        let rows = self.query(&self.sql().claim, |query| self.bind_plain_claim(query, claim, 0)).fetch_all(tx).await;
+        let rows =
+            self.query(&self.sql().claim, |query| self.bind_plain_claim(query, claim, 0, None)).fetch_all(tx).await;
         let rows = rows.map_err(store_error);
         self.notice_if_foreign(&rows);
         sorted_claimed(&rows?, claim)
     }
 
-    fn bind_plain_claim(&self, query: PgQuery, claim: &Claim, start: i64) -> PgQuery {
-        bind_scope(self.bind_claim(query, claim, start).bind(order_code(claim.order())), claim)
+    fn bind_plain_claim(&self, query: PgQuery, claim: &Claim, start: i64, stretches: Option<i32>) -> PgQuery {
+        bind_scope(self.bind_claim(query, claim, start).bind(order_code(claim.order())), claim).bind(stretches)
     }
 
     fn bind_settle(&self, query: PgQuery, columns: &Verdicts<'_>, owner: OwnerToken) -> PgQuery {
@@ -382,10 +421,13 @@ fn order_code(order: Order) -> i32 {
     i32::from(order.after_dead.holds_back()) + 2 * i32::from(order.in_sequence)
 }
 
-fn read_reaped(row: &PgRow) -> Result<(Reaped, Option<WorkId>), sqlx::Error> {
-    let count = |index: usize| row.try_get::<i64, _>(index).map(i64::unsigned_abs);
-    let id = |index: usize| row.try_get::<Option<i64>, _>(index).map(|id| id.map(WorkId::from_i64));
-    Ok((Reaped { released: count(0)?, lost: count(1)?, expired: count(2)?, parked: count(5)?, next: id(4)? }, id(3)?))
+/// What a reap did, the lowest row that came free, and whether it did nothing because leases of stretches ran out.
+fn read_reaped(rows: &[PgRow]) -> Result<(Reaped, Option<WorkId>, bool), StoreError> {
+    let Some(row) = rows.first() else { return Ok(Default::default()) };
+    let count = |index: usize| row::get::<i64>(row, index).map(i64::unsigned_abs);
+    let id = |index: usize| row::get::<Option<i64>>(row, index).map(|id| id.map(WorkId::from_i64));
+    let reaped = Reaped { released: count(0)?, lost: count(1)?, expired: count(2)?, parked: count(5)?, next: id(4)? };
+    Ok((reaped, id(3)?, row::get(row, 6)?))
 }
 
 fn counter(value: u32) -> i32 {

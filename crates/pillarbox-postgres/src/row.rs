@@ -11,8 +11,8 @@ use pillarbox_core::parts::Parts;
 use pillarbox_core::pause::{Pause, PauseRecord};
 use pillarbox_core::store::Claimed;
 use pillarbox_core::{Fence, InstanceId, MessageId, OwnerToken, State, StoreError, WorkId};
-use sqlx::Row;
 use sqlx::postgres::PgRow;
+use sqlx::{Row, ValueRef};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -29,6 +29,11 @@ pub(crate) fn claimed(row: &PgRow, fence: Fence) -> Result<Claimed, StoreError> 
         last_error: column.get(20)?,
         message: column.parts()?.into_message(),
     })
+}
+
+/// Whether a claim's row is no message, but a stretch that it leased: see `outbox_claim.sql`.
+pub(crate) fn is_stretch(row: &PgRow) -> bool {
+    row.try_get_raw(2).is_ok_and(|topic| topic.is_null())
 }
 
 /// What an exchange settled: the headers of its first row, nothing when all were.

@@ -29,6 +29,9 @@ pub(crate) struct Sql {
     new: Mutex<HashMap<NewKey, Arc<Statement>>>,
     pub(crate) enqueue_delayed: Statement,
     pub(crate) claim: Statement,
+    claim_stretch: String,
+    pub(crate) lease_end: Statement,
+    pub(crate) lease_spread: Statement,
     pub(crate) settle: Statement,
     pub(crate) exchange: Statement,
     pub(crate) renew: Statement,
@@ -157,6 +160,9 @@ impl Sql {
             new: Mutex::default(),
             enqueue_delayed: planned!(once, naming, "outbox_enqueue_delayed"),
             claim: planned!(once, naming, "outbox_claim"),
+            claim_stretch: bare(include_str!("../sql/outbox_claim_stretch.sql"), naming),
+            lease_end: planned!(anew, naming, "outbox_lease_end"),
+            lease_spread: planned!(anew, naming, "outbox_lease_spread"),
             settle: planned!(once, naming, "outbox_settle"),
             exchange: planned!(once, naming, "outbox_exchange"),
             renew: planned!(anew, naming, "outbox_renew"),
@@ -178,6 +184,14 @@ impl Sql {
             blocked_keys: planned!(anew, naming, "outbox_blocked_keys"),
             diagnose: planned!(anew, naming, "outbox_diagnose"),
         }
+    }
+
+    /// The statement for the rows of stretches, each from its first row to its last.
+    pub(crate) fn claim_stretch(&self, stretches: &[(i64, i64)]) -> Statement {
+        let ranges: Vec<_> = stretches.iter().map(|(first, last)| format!("id BETWEEN {first} AND {last}")).collect();
+        let count: i64 = stretches.iter().map(|(first, last)| last - first + 1).sum();
+        let text = self.claim_stretch.replace("id BETWEEN 0 AND 0", &ranges.join(" OR "));
+        Statement { text: Arc::from(text.replace("LIMIT 0", &format!("LIMIT {count}"))), guard: None }
     }
 
     /// The statement for messages that no store can hold yet, with the columns that they use.

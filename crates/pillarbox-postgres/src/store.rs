@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use pillarbox_core::floor::Floor;
@@ -11,10 +11,11 @@ use pillarbox_core::store::{CONFLICT_RETRIES_MAX, StoreOptions};
 use pillarbox_core::{Fence, StoreError, StoreId};
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgPoolOptions, PgRow};
 use sqlx::query::Query;
-use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool, Postgres};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool, Postgres, SqlSafeStr};
 
-use crate::error::{is_foreign_connection, is_race, store_error};
+use crate::error::{is_foreign_connection, is_old_snapshot, is_race, store_error};
 use crate::kept::Kept;
+use crate::lease::{NO_STRETCHES, STRETCH_MIN};
 use crate::sql::{Sql, Statement};
 
 /// A statement with its arguments.
@@ -35,6 +36,10 @@ struct Inner {
     sql: Sql,
     floor: Floor,
     behind_pooler: AtomicBool,
+    /// Transactions begin at another level than claims need, unless told otherwise.
+    has_old_snapshots: AtomicBool,
+    /// So many rows beside each other are leased as a stretch.
+    stretch_min: AtomicU32,
 }
 
 /// Connections of a detached handle.
@@ -92,7 +97,10 @@ impl PostgresStore {
         let sql = Sql::new(&options.naming);
         let behind_pooler = AtomicBool::new(false);
         let kept = Kept::of(pool.clone(), false);
-        Ok(Self { inner: Arc::new(Inner { id, pool, kept, options, sql, floor: Floor::default(), behind_pooler }) })
+        let (floor, stretch_min) = (Floor::default(), AtomicU32::new(STRETCH_MIN));
+        let has_old_snapshots = AtomicBool::new(false);
+        let inner = Inner { id, pool, kept, options, sql, floor, behind_pooler, has_old_snapshots, stretch_min };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// The same store with connections of its own, which are opened on the runtime that needs them first.
@@ -109,11 +117,14 @@ impl PostgresStore {
                 sql: Sql::new(&options.naming),
                 floor: Floor::default(),
                 behind_pooler: AtomicBool::new(self.is_behind_pooler()),
+                has_old_snapshots: AtomicBool::new(self.has_old_snapshots()),
+                stretch_min: AtomicU32::new(self.inner.stretch_min.load(Ordering::Relaxed)),
             }),
         }
     }
 
-    /// Another set of tables in the same database, through the same connections.
+    /// Another set of tables in the same database, through the same connections. The queue of an inbox, whose statements look at the owners
+    /// of rows.
     pub(crate) fn beside(&self, id: StoreId, options: StoreOptions) -> Self {
         let inner = Inner {
             id,
@@ -123,8 +134,20 @@ impl PostgresStore {
             options,
             floor: Floor::default(),
             behind_pooler: AtomicBool::new(self.is_behind_pooler()),
+            has_old_snapshots: AtomicBool::new(self.has_old_snapshots()),
+            stretch_min: AtomicU32::new(NO_STRETCHES),
         };
         Self { inner: Arc::new(inner) }
+    }
+
+    /// For tests: from how many rows on a claim leases those that stand beside each other together.
+    #[doc(hidden)]
+    pub fn lease_stretches_from(&self, rows: u32) {
+        self.inner.stretch_min.store(rows, Ordering::Relaxed);
+    }
+
+    pub(crate) fn stretch_min(&self) -> u32 {
+        self.inner.stretch_min.load(Ordering::Relaxed)
     }
 
     /// The pool that the store uses.
@@ -156,9 +179,18 @@ impl PostgresStore {
         self.inner.behind_pooler.load(Ordering::Relaxed)
     }
 
+    fn has_old_snapshots(&self) -> bool {
+        self.inner.has_old_snapshots.load(Ordering::Relaxed)
+    }
+
+    /// Whether a statement is prepared under a name, which needs no transaction around it.
+    fn is_named(&self, statement: &Statement) -> bool {
+        statement.guard.is_some() && !self.is_behind_pooler() && !self.has_old_snapshots()
+    }
+
     /// A statement with its arguments, prepared under a name only where the connection will be met again.
     pub(crate) fn query(&self, statement: &Statement, bind: impl Fn(PgQuery) -> PgQuery) -> PgQuery {
-        let query = if statement.guard.is_some() && !self.is_behind_pooler() {
+        let query = if self.is_named(statement) {
             sqlx::query(AssertSqlSafe(Arc::clone(&statement.text)))
         } else {
             // Another text than the named statement's: the driver would use that one, were it remembered.
@@ -178,7 +210,7 @@ impl PostgresStore {
     ) -> Result<Vec<PgRow>, StoreError> {
         let mut races = 0;
         loop {
-            let named = statement.guard.is_some() && !self.is_behind_pooler();
+            let named = self.is_named(statement);
             let query = self.query(statement, &bind);
             let answer = if named { self.fetch_named(query).await } else { self.fetch_unnamed(query).await };
             match answer {
@@ -187,6 +219,9 @@ impl PostgresStore {
                     pause(races).await;
                 }
                 Err(error) if named && is_foreign_connection(&error) => self.notice_pooler(),
+                Err(error) if is_old_snapshot(&error) && !self.has_old_snapshots() => {
+                    self.inner.has_old_snapshots.store(true, Ordering::Relaxed);
+                }
                 answer => return answer,
             }
         }
@@ -229,9 +264,10 @@ impl PostgresStore {
     /// A pooler keeps to one connection only within a transaction.
     async fn fetch_unnamed(&self, query: PgQuery) -> Result<Vec<PgRow>, StoreError> {
         let kept = Arc::clone(&self.inner.kept);
+        let level = self.has_old_snapshots().then(|| "BEGIN ISOLATION LEVEL READ COMMITTED".into_sql_str());
         // A dropped begin() would leave an open transaction in the pool: the task is never dropped half-way.
         let run = tokio::spawn(async move {
-            let mut tx = kept.begin(None).await?;
+            let mut tx = kept.begin(level).await?;
             let rows = query.fetch_all(&mut *tx).await?;
             tx.commit().await?;
             Ok(rows)

@@ -509,6 +509,21 @@ macro_rules! conformance {
                 a_reason_with_nul_can_be_stored,
                 a_delay_without_end_is_bounded,
             }
+            together {
+                all_of_a_claim_are_seen_leased,
+                a_part_ends_and_the_rest_stays_leased,
+                each_has_a_verdict_of_its_own,
+                what_is_given_back_comes_before_later_ones,
+                what_ran_out_is_taken_over,
+                what_ran_out_can_be_settled_until_it_is_taken,
+                what_ran_out_is_released_by_a_reap,
+                only_what_is_renewed_lasts,
+                a_replayed_message_is_none_of_its_old_claim,
+                messages_of_several_claims_end_together,
+                one_with_a_key_comes_among_the_others,
+                one_that_expires_while_it_is_held_is_settled,
+                a_sequence_waits_for_all_that_is_held,
+            }
             transaction {
                 a_begun_transaction_stores_the_message_with_the_users_row,
                 a_begun_transaction_needs_no_message,

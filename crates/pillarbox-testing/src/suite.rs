@@ -47,6 +47,7 @@ pub mod savepoints;
 pub mod schema;
 pub mod settle;
 mod support;
+pub mod together;
 pub mod transaction;
 pub mod wakeups;
 mod walk;

@@ -82,7 +82,7 @@ async fn the_doctor_names_missing_rights() {
     assert_eq!(code(&output), 4, "{}", stdout(&output));
     let line = stdout(&output).lines().find(|line| line.contains("privileges")).unwrap();
     for right in ["UPDATE", "DELETE"] {
-        for table in ["outbox", "outbox_shelf"] {
+        for table in ["outbox", "outbox_shelf", "outbox_lease"] {
             assert!(line.contains(&format!("{right} ON {schema}.{table}")), "{line}");
         }
     }

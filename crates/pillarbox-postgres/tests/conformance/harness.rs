@@ -15,6 +15,9 @@ use sqlx::{AssertSqlSafe, Connection, PgPool, Postgres, Row, Transaction};
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
+/// Tests have few messages: two beside each other are a stretch.
+const STRETCH_MIN: u32 = 2;
+
 /// Which way the store's connections go; the harness' own always go directly.
 pub(crate) trait Route: Send + Sync + 'static {
     /// Whether `LISTEN` works on it.
@@ -36,7 +39,9 @@ impl Route for Direct {
     const IS_DIRECT: bool = true;
 
     async fn open(pool: PgPool, options: StoreOptions) -> Result<PostgresStore, StoreError> {
-        Ok(PostgresStore::with_pool(pool, options).await?.reusing_connections())
+        let store = PostgresStore::with_pool(pool, options).await?.reusing_connections();
+        store.lease_stretches_from(STRETCH_MIN);
+        Ok(store)
     }
 
     fn url() -> String {
@@ -51,7 +56,9 @@ impl Route for Pooler {
     const IS_DIRECT: bool = false;
 
     async fn open(pool: PgPool, options: StoreOptions) -> Result<PostgresStore, StoreError> {
-        PostgresStore::behind_pooler(pool, options).await
+        let store = PostgresStore::behind_pooler(pool, options).await?;
+        store.lease_stretches_from(STRETCH_MIN);
+        Ok(store)
     }
 
     fn url() -> String {
@@ -140,6 +147,7 @@ impl<R: Route> Harness for PostgresHarness<R> {
         self.run(&format!(
             "UPDATE {{schema}}.outbox SET created_at = created_at - {by}, due_at = due_at - {by},
                 expires_at = expires_at - {by}, locked_until = locked_until - {by};
+             UPDATE {{schema}}.outbox_lease SET locked_until = locked_until - {by};
              UPDATE {{schema}}.outbox_shelf SET created_at = created_at - {by}, due_at = due_at - {by},
                 expires_at = expires_at - {by}, wake_at = wake_at - {by}, settled_at = settled_at - {by}"
         ))

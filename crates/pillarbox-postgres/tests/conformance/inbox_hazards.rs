@@ -88,9 +88,10 @@ fn a_role_with_few_rights_does_everything_but_deploy() {
         h.run(&format!(
             "REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA {{schema}} FROM PUBLIC;
              CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA {{schema}} TO {role};
-             GRANT SELECT, INSERT, UPDATE, DELETE ON {{schema}}.outbox, {{schema}}.outbox_shelf, {{schema}}.inbox,
-                 {{schema}}.inbox_shelf, {{schema}}.inbox_ledger, {{schema}}.outbox_instance,
+             GRANT SELECT, INSERT, UPDATE, DELETE ON {{schema}}.outbox, {{schema}}.outbox_shelf, {{schema}}.outbox_lease,
+                 {{schema}}.inbox, {{schema}}.inbox_shelf, {{schema}}.inbox_lease, {{schema}}.inbox_ledger, {{schema}}.outbox_instance,
                  {{schema}}.outbox_receptor, {{schema}}.outbox_checkpoint, {{schema}}.outbox_pause TO {role};
+             GRANT SELECT ON {{schema}}.outbox_live, {{schema}}.inbox_live TO {role};
              GRANT USAGE ON ALL SEQUENCES IN SCHEMA {{schema}} TO {role}"
         ))
         .await;

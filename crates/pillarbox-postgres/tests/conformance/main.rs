@@ -10,6 +10,7 @@ mod inbox_hazards;
 mod kept_hazards;
 mod line_hazards;
 mod plain_sql_hazards;
+mod stretch_hazards;
 mod transaction_hazards;
 #[path = "../../../pillarbox/src/telemetry/witness.rs"]
 mod witness;
