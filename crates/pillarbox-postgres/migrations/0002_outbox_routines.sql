@@ -502,6 +502,11 @@ BEGIN
     IF (SELECT count(*) FILTER (WHERE row.kind = 1) FROM pillarbox.outbox_kinds($5, 16, $6) AS row) < least($7, 16) THEN
         RETURN;
     END IF;
+    -- Nothing but leases is written here: should the server lose them, their messages are claimed once more. What was settled in the same
+    -- transaction must last.
+    IF txid_current_if_assigned() IS NULL THEN
+        PERFORM set_config('synchronous_commit', 'off', true);
+    END IF;
     PERFORM pg_advisory_xact_lock(hashtextextended('pillarbox.outbox stretches', 0));
     -- In a backlog all that comes next are such rows, beside each other.
     SELECT * INTO lows, highs, torn FROM pillarbox.outbox_gaps($5);

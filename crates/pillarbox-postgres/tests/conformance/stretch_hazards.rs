@@ -67,6 +67,34 @@ fn a_claim_of_many_writes_one_row() {
     });
 }
 
+/// Only a claim that settles nothing may be forgotten by a server that crashes.
+#[test]
+fn what_is_settled_waits_for_the_disk() {
+    run(|| async {
+        let harness = start().await;
+        // Tells with what setting each lease is committed.
+        harness
+            .run(
+                "CREATE TABLE {schema}.commits (setting text);
+                 CREATE FUNCTION {schema}.note() RETURNS trigger LANGUAGE plpgsql AS $$
+                 BEGIN
+                     INSERT INTO {schema}.commits VALUES (current_setting('synchronous_commit'));
+                     RETURN NULL;
+                 END $$;
+                 CREATE TRIGGER note AFTER INSERT ON {schema}.outbox_lease EXECUTE FUNCTION {schema}.note()",
+            )
+            .await;
+        let store = with_session(&harness, &[("synchronous_commit", "on")]).await;
+        store.lease_stretches_from(2);
+        enqueue(&store, 12).await;
+        let six = claim(6);
+        let claimed = store.claim(six.clone()).await.unwrap();
+        assert_eq!(store.exchange(&acks(&claimed), six).await.unwrap().claimed.len(), 6);
+        let commits = |setting| format!("SELECT count(*) FROM {{schema}}.commits WHERE setting = '{setting}'");
+        assert_eq!((harness.number(&commits("off")).await, harness.number(&commits("on")).await), (1, 1));
+    });
+}
+
 #[test]
 fn few_messages_and_scattered_ones_are_leased_one_by_one() {
     run(|| async {
