@@ -428,6 +428,15 @@ BEGIN
           AND covered.owner_token IS NULL AND covered.fence = 0);
 END $$;
 
+-- Whether any row is leased with its stretch. A lease may be left without rows, where its last ones were settled by several calls at once.
+CREATE OR REPLACE FUNCTION pillarbox.outbox_has_stretches() RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT FROM pillarbox.outbox_lease AS lease
+        JOIN pillarbox.outbox AS covered ON covered.id BETWEEN lease.first_id AND lease.last_id
+        WHERE lease.first_id > -9223372036854775808 AND covered.owner_token IS NULL AND covered.fence = 0);
+END $$;
+
 -- What lies between the leases of stretches above row $1, that are whole: above which rows, and below which; and the others, whose rows
 -- have to be looked at.
 CREATE OR REPLACE FUNCTION pillarbox.outbox_gaps(
@@ -711,6 +720,13 @@ BEGIN
                     WHERE lease.first_id <= mine.id AND lease.first_id > mine.id - 2048 AND lease.last_id >= mine.id)));
         END IF;
         taken := taken || tids;
+        IF keyed_count = 0 AND cardinality(tids) < found_count THEN
+            rounds := rounds + 1;
+            room := $4 - woken_count - cardinality(taken);
+            EXIT WHEN rounds = 8;
+            SELECT * INTO lows, highs, torn_stretches FROM pillarbox.outbox_gaps($5);
+            CONTINUE;
+        END IF;
         EXIT WHEN keyed_count = 0;
         top := low;
         mark := pillarbox.outbox_mark(0);
@@ -770,7 +786,7 @@ BEGIN
     END IF;
     mark := pillarbox.outbox_mark(0);
     PERFORM pillarbox.outbox_spread(moment);
-    IF EXISTS (SELECT FROM pillarbox.outbox_lease WHERE first_id > -9223372036854775808)
+    IF pillarbox.outbox_has_stretches()
         OR EXISTS (SELECT FROM pillarbox.outbox AS live WHERE live.id <= mark AND live.locked_until > moment)
     THEN
         RETURN;
@@ -820,7 +836,7 @@ BEGIN
             WHERE prefix.is_whole);
     END IF;
     mark := pillarbox.outbox_mark(last_id);
-    IF EXISTS (SELECT FROM pillarbox.outbox_lease WHERE first_id > -9223372036854775808) OR EXISTS (
+    IF pillarbox.outbox_has_stretches() OR EXISTS (
         SELECT FROM pillarbox.outbox AS live
         WHERE live.id > last_id AND live.id <= mark AND live.locked_until > moment)
     THEN
@@ -837,8 +853,8 @@ BEGIN
 END $$;
 
 -- Acknowledges rows from $1 to $2 for owner $6. $4 are the fences of all rows from $3 on, zero for those that are not meant: their own
--- ones, or that of the lease of a stretch, $5, which stands beside them; NULL where all rows of a stretch are meant. $7 says what is left of them, $8 is the moment. Answers how many went.
--- Called by outbox_settle, under its settings.
+-- ones, or that of the lease of a stretch, $5, which stands beside them; NULL where all rows of a stretch are meant. $7 says what is left
+-- of them, $8 is the moment. Answers how many went. Called by outbox_settle, under its settings.
 CREATE OR REPLACE FUNCTION pillarbox.outbox_ack(
     bigint, bigint, bigint, bigint[], bigint, uuid, smallint, timestamptz) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
@@ -927,7 +943,7 @@ BEGIN
         changed := 0;
         FOR lease IN
             SELECT first_id, last_id, fence FROM pillarbox.outbox_lease
-            WHERE first_id > $1[1] - 2048 AND first_id <= last AND last_id >= $1[1] AND owner_token = $6
+            WHERE first_id > greatest($1[1], 0) - 2048 AND first_id <= last AND last_id >= $1[1] AND owner_token = $6
             ORDER BY first_id
         LOOP
             low := greatest(lease.first_id, $1[1]);

@@ -1,5 +1,6 @@
 -- The messages of stretches that were just leased. The program writes out between which rows, and how many: planned for these, it is a walk
--- along the rows, and nothing is kept once more, as by a function. One that is missing was locked before the lease could be seen. The
+-- along the rows, and nothing is kept once more, as by a function. One that is missing was locked before the lease could be seen. Who
+-- locked it lets it go, or has it: the program asks again, and then locks itself, because a row does not show that its locker is gone. The
 -- columns are those of outbox_claim.sql; the attempts of the rows themselves do not count this claim yet.
 SELECT
     id, message_id, topic, payload, created_at, least(attempts, 2147483646) + 1, lost_lease_count, priority, due_at, expires_at,

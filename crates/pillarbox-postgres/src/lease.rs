@@ -5,10 +5,11 @@
 
 use pillarbox_core::StoreError;
 use pillarbox_core::lease::Claim;
+use pillarbox_core::store::CONFLICT_RETRIES_MAX;
 use sqlx::postgres::PgRow;
 
 use crate::row;
-use crate::store::PostgresStore;
+use crate::store::{PostgresStore, pause};
 
 /// Fewer rows are written one by one: that takes fewer calls.
 pub(crate) const STRETCH_MIN: u32 = 256;
@@ -46,14 +47,24 @@ impl PostgresStore {
         if stretches.row_count == 0 {
             return Ok(Brought::Nothing);
         }
-        let read = self.fetch(&self.sql().claim_stretch(&stretches.ranges), |query| query).await;
-        match read {
-            Ok(rows) if rows.len() == stretches.row_count => Ok(Brought::Stretches(rows, stretches.has_rest)),
-            read => {
-                // Should this fail as well, the leases run out.
-                let (owner, fence) = (claim.owner().as_uuid(), claim.lease().fence().as_i64());
-                let ended = self.execute(&self.sql().lease_end, |query| query.bind(owner).bind(fence)).await;
-                read.and(ended).map(|_| Brought::Nothing)
+        let mut races = 0;
+        loop {
+            let read = self.sql().claim_stretch(&stretches.ranges, races > 0);
+            let read = self.fetch(&read, |query| query).await;
+            match read {
+                Ok(rows) if rows.len() == stretches.row_count => {
+                    return Ok(Brought::Stretches(rows, stretches.has_rest));
+                }
+                Ok(_) if races < CONFLICT_RETRIES_MAX => {
+                    races += 1;
+                    pause(races).await;
+                }
+                read => {
+                    // Should this fail as well, the leases run out.
+                    let (owner, fence) = (claim.owner().as_uuid(), claim.lease().fence().as_i64());
+                    let ended = self.execute(&self.sql().lease_end, |query| query.bind(owner).bind(fence)).await;
+                    return read.and(ended).map(|_| Brought::Nothing);
+                }
             }
         }
     }

@@ -186,12 +186,17 @@ impl Sql {
         }
     }
 
-    /// The statement for the rows of stretches, each from its first row to its last.
-    pub(crate) fn claim_stretch(&self, stretches: &[(i64, i64)]) -> Statement {
+    /// The statement for the rows of stretches, each from its first row to its last: those that nobody has locked, or, where others have let
+    /// go of some, those that nobody has locked any more.
+    pub(crate) fn claim_stretch(&self, stretches: &[(i64, i64)], were_locked: bool) -> Statement {
         let ranges: Vec<_> = stretches.iter().map(|(first, last)| format!("id BETWEEN {first} AND {last}")).collect();
         let count: i64 = stretches.iter().map(|(first, last)| last - first + 1).sum();
-        let text = self.claim_stretch.replace("id BETWEEN 0 AND 0", &ranges.join(" OR "));
-        Statement { text: Arc::from(text.replace("LIMIT 0", &format!("LIMIT {count}"))), guard: None }
+        let mut text = self.claim_stretch.replace("id BETWEEN 0 AND 0", &ranges.join(" OR "));
+        text = text.replace("LIMIT 0", &format!("LIMIT {count}"));
+        if were_locked {
+            text = text.replace(" AND xmax = '0'::xid", "") + " FOR SHARE SKIP LOCKED";
+        }
+        Statement { text: Arc::from(text), guard: None }
     }
 
     /// The statement for messages that no store can hold yet, with the columns that they use.

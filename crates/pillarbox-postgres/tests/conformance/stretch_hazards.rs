@@ -192,6 +192,34 @@ fn claims_of_both_kinds_never_share_a_message() {
     });
 }
 
+/// OBX-013: workers of one handle that stop at the first claim that brings nothing leave nothing behind.
+#[test]
+fn a_drain_by_several_workers_leaves_nothing() {
+    run(|| async {
+        let harness = PostgresHarness::<Direct>::start(StoreOptions::default()).await;
+        for _ in 0..20 {
+            enqueue(harness.store(), 1_000).await;
+            let mut tasks = JoinSet::new();
+            for _ in 0..3 {
+                let store = harness.store().clone();
+                tasks.spawn(async move {
+                    let mut count = 0;
+                    loop {
+                        let batch = claim(50);
+                        let claimed = store.claim(batch.clone()).await.unwrap();
+                        if claimed.is_empty() {
+                            return count;
+                        }
+                        count += claimed.len();
+                        store.settle(batch.owner(), &acks(&claimed)).await.unwrap();
+                    }
+                });
+            }
+            assert_eq!(tasks.join_all().await.into_iter().sum::<usize>(), 1_000);
+        }
+    });
+}
+
 /// H2: a claim of rows that began to look before a stretch was leased, and locks the same rows afterwards, leaves them alone.
 #[test]
 fn a_claim_that_looked_too_early_leaves_a_stretch_alone() {
@@ -268,14 +296,12 @@ fn a_stretch_that_nobody_read_runs_out() {
     });
 }
 
-/// A row that somebody has locked when the messages are read is not handed out, nor are the others: they are given back, and claimed
-/// one by one.
+/// A row that was locked in the moment between the lease and the reading, by somebody who has let it go since, is handed out.
 #[test]
-fn a_row_that_is_locked_before_it_is_read_is_left() {
+fn a_row_that_was_locked_for_a_moment_is_read_all_the_same() {
     run(|| async {
         let harness = start().await;
         enqueue(harness.store(), 6).await;
-        // What a claim of rows does to the row in the moment between the lease and the reading.
         harness
             .run(
                 "CREATE FUNCTION {schema}.hold() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -288,9 +314,49 @@ fn a_row_that_is_locked_before_it_is_read_is_left() {
             .await;
         let all = claim(10);
         let claimed = harness.store().claim(all.clone()).await.unwrap();
-        assert_eq!((rows(&claimed), leases(&harness).await), (vec![1, 2, 3, 4, 5, 6], (0, 6)));
-        assert!(claimed.iter().all(|claimed| claimed.attempts == 1), "what was not handed out was no attempt");
+        assert_eq!((rows(&claimed), leases(&harness).await), (vec![1, 2, 3, 4, 5, 6], (1, 0)));
         assert_eq!(harness.store().settle(all.owner(), &acks(&claimed)).await.unwrap(), [Settled::Applied; 6]);
+    });
+}
+
+/// One that stays locked is not handed out, nor is anything of its stretch: the stretch is given back, and what is free claimed by itself.
+#[test]
+fn a_row_that_stays_locked_is_left() {
+    run(|| async {
+        let harness = start().await;
+        enqueue(harness.store(), 6).await;
+        let lock = format!("hashtext('{}')", harness.naming.schema());
+        harness
+            .run(&format!(
+                "CREATE FUNCTION {{schema}}.hold() RETURNS trigger LANGUAGE plpgsql AS $$
+                 BEGIN
+                     PERFORM pg_advisory_xact_lock({lock});
+                     RETURN NULL;
+                 END $$;
+                 CREATE TRIGGER hold AFTER INSERT ON {{schema}}.outbox_lease EXECUTE FUNCTION {{schema}}.hold()"
+            ))
+            .await;
+        let mut open = harness.begin().await;
+        let run = |sql: String| AssertSqlSafe(sql.replace("{schema}", harness.naming.schema().as_str()));
+        sqlx::query(run(format!("SELECT pg_advisory_lock({lock})"))).execute(&mut *open).await.unwrap();
+        let claiming = tokio::spawn({
+            let store = harness.store().clone();
+            async move { store.claim(claim(10)).await }
+        });
+        let waits = format!(
+            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid::bigint = {lock} & 4294967295"
+        );
+        while harness.number(&waits).await == 0 {
+            tokio::task::yield_now().await;
+        }
+        let row = run("SELECT id FROM {schema}.outbox WHERE id = 3 FOR NO KEY UPDATE".into());
+        sqlx::query(row).execute(&mut *open).await.unwrap();
+        sqlx::query(run(format!("SELECT pg_advisory_unlock({lock})"))).execute(&mut *open).await.unwrap();
+        let claimed = claiming.await.unwrap().unwrap();
+        assert_eq!((rows(&claimed), leases(&harness).await), (vec![1, 2, 4, 5, 6], (0, 5)));
+        assert!(claimed.iter().all(|claimed| claimed.attempts == 1), "what was not handed out was no attempt");
+        open.rollback().await.unwrap();
+        assert_eq!(rows(&harness.store().claim(claim(10)).await.unwrap()), [3]);
     });
 }
 
