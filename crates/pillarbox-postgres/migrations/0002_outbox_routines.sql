@@ -372,15 +372,23 @@ BEGIN
     END IF;
 END $$;
 
--- Makes leases of stretches that ran out by $1 into leases of their rows. From then on they are like any other lease that ran out.
--- A row that somebody has locked is left as it is: nobody holds it any more, and its attempt is not counted.
-CREATE OR REPLACE FUNCTION pillarbox.outbox_spread(timestamptz) RETURNS void LANGUAGE plpgsql AS $$
+-- Makes leases of stretches that ran out by $1 into leases of their rows, the lowest $2 of them. From then on they are like any other
+-- lease that ran out. A row that somebody has locked is left as it is: nobody holds it any more, and its attempt is not counted.
+CREATE OR REPLACE FUNCTION pillarbox.outbox_spread(timestamptz, bigint) RETURNS void LANGUAGE plpgsql
+    SET enable_seqscan = off
+    SET enable_bitmapscan = off
+    SET enable_sort = off
+    SET enable_hashjoin = off
+    SET enable_mergejoin = off
+    SET plan_cache_mode = force_generic_plan
+    SET jit = off
+AS $$
 DECLARE
     lease record;
 BEGIN
     FOR lease IN
         SELECT * FROM pillarbox.outbox_lease
-        WHERE first_id > -9223372036854775808 AND locked_until <= $1 ORDER BY first_id FOR UPDATE SKIP LOCKED
+        WHERE first_id > -9223372036854775808 AND locked_until <= $1 ORDER BY first_id LIMIT $2 FOR UPDATE SKIP LOCKED
     LOOP
         UPDATE pillarbox.outbox AS live
         SET owner_token = lease.owner_token, fence = lease.fence, locked_until = lease.locked_until,
@@ -396,8 +404,16 @@ BEGIN
 END $$;
 
 -- Gives rows $1, claimed with fences $2 by owner $3, leases of their own, as far as these are leases of stretches. The others of
--- a stretch stay leased by it; it is noted to be torn, unless somebody else is at it, who notes it or ends it.
-CREATE OR REPLACE FUNCTION pillarbox.outbox_peel(bigint[], bigint[], uuid) RETURNS void LANGUAGE plpgsql AS $$
+-- a stretch stay leased by it. No lease is written or waited for unless it has no rows left.
+CREATE OR REPLACE FUNCTION pillarbox.outbox_peel(bigint[], bigint[], uuid) RETURNS void LANGUAGE plpgsql
+    SET enable_seqscan = off
+    SET enable_bitmapscan = off
+    SET enable_sort = off
+    SET enable_hashjoin = off
+    SET enable_mergejoin = off
+    SET plan_cache_mode = force_generic_plan
+    SET jit = off
+AS $$
 BEGIN
     IF NOT EXISTS (SELECT FROM pillarbox.outbox_lease WHERE fence = ANY ($2) AND owner_token = $3) THEN
         RETURN;
@@ -409,23 +425,31 @@ BEGIN
     JOIN pillarbox.outbox_lease AS lease
       ON lease.fence = held.fence AND lease.owner_token = $3 AND held.id BETWEEN lease.first_id AND lease.last_id
     WHERE live.id = held.id AND live.owner_token IS NULL AND live.fence = 0;
-    UPDATE pillarbox.outbox_lease SET is_torn = true
-    WHERE first_id IN (
-        SELECT lease.first_id
-        FROM unnest($1, $2) AS held (id, fence)
-        JOIN pillarbox.outbox_lease AS lease
-          ON lease.fence = held.fence AND lease.owner_token = $3 AND held.id BETWEEN lease.first_id AND lease.last_id)
-      AND ctid = ANY (ARRAY(
-        SELECT whole.ctid FROM pillarbox.outbox_lease AS whole
-        WHERE whole.fence = ANY ($2) AND whole.owner_token = $3 AND NOT whole.is_torn
-        ORDER BY whole.first_id
+    DELETE FROM pillarbox.outbox_lease
+    WHERE ctid = ANY (ARRAY(
+        SELECT lease.ctid FROM pillarbox.outbox_lease AS lease
+        WHERE lease.fence = ANY ($2) AND lease.owner_token = $3
+          AND NOT EXISTS (
+            SELECT FROM pillarbox.outbox AS covered
+            WHERE covered.id BETWEEN lease.first_id AND lease.last_id AND covered.owner_token IS NULL AND covered.fence = 0)
         FOR UPDATE SKIP LOCKED));
-    DELETE FROM pillarbox.outbox_lease AS lease
-    WHERE lease.fence = ANY ($2) AND lease.owner_token = $3
-      AND NOT EXISTS (
-        SELECT FROM pillarbox.outbox AS covered
-        WHERE covered.id BETWEEN lease.first_id AND lease.last_id
-          AND covered.owner_token IS NULL AND covered.fence = 0);
+END $$;
+
+-- Notes that free rows may come to stand within leases of stretches: those given back, $1, whose verdicts are $2.
+CREATE OR REPLACE FUNCTION pillarbox.outbox_tear(bigint[], smallint[]) RETURNS void LANGUAGE plpgsql
+    SET enable_seqscan = off
+    SET enable_bitmapscan = off
+    SET enable_sort = off
+    SET enable_hashjoin = off
+    SET enable_mergejoin = off
+    SET plan_cache_mode = force_generic_plan
+    SET jit = off
+AS $$
+BEGIN
+    UPDATE pillarbox.outbox_lease AS lease SET is_torn = true
+    FROM unnest($1, $2) AS back (id, code)
+    WHERE back.code >= 2 AND lease.first_id <= back.id AND lease.first_id > back.id - 2048 AND lease.last_id >= back.id
+      AND NOT lease.is_torn;
 END $$;
 
 -- Whether any row is leased with its stretch. A lease may be left without rows, where its last ones were settled by several calls at once.
@@ -489,8 +513,8 @@ END $$;
 -- Answers the stretches, and whether there may be more to claim that cannot be leased so. One without rows says that others were faster:
 -- the caller looks again, for rows, without the lock.
 --
--- Claims of this kind come one at a time, and hold the lock for this short transaction only: the messages are read afterwards,
--- see outbox_claim_stretch.sql. Claims of rows go on meanwhile. They lock rows first, and then look for leases of stretches; here it is
+-- Claims of this kind come one at a time, and hold the lock for this short transaction only, which must be a single statement, so that
+-- no client can keep it open: the messages are read afterwards, see outbox_claim_stretch.sql. Claims of rows go on meanwhile. They lock rows first, and then look for leases of stretches; here it is
 -- the other way round, because messages are read after the commit, and rows that are locked are left. So at least one of two that
 -- meet sees the other, and leaves what both wanted.
 CREATE OR REPLACE FUNCTION pillarbox.outbox_take(uuid, bigint, timestamptz, bigint, bigint, timestamptz, integer)
@@ -629,7 +653,8 @@ BEGIN
         RETURN;
     END IF;
     IF $5 = 0 THEN
-        PERFORM pillarbox.outbox_spread(moment);
+        -- Not more than it needs where this may be a transaction that stays open.
+        PERFORM pillarbox.outbox_spread(moment, CASE WHEN $10 IS NULL THEN $4 / 500 + 1 ELSE 100 END);
     END IF;
     IF EXISTS (
         SELECT FROM pillarbox.outbox_shelf AS shelf
@@ -785,7 +810,7 @@ BEGIN
         RETURN;
     END IF;
     mark := pillarbox.outbox_mark(0);
-    PERFORM pillarbox.outbox_spread(moment);
+    PERFORM pillarbox.outbox_spread(moment, 100);
     IF pillarbox.outbox_has_stretches()
         OR EXISTS (SELECT FROM pillarbox.outbox AS live WHERE live.id <= mark AND live.locked_until > moment)
     THEN
@@ -957,7 +982,11 @@ BEGIN
                 SELECT FROM pillarbox.outbox AS covered
                 WHERE covered.id BETWEEN lease.first_id AND lease.last_id AND covered.owner_token IS NULL AND covered.fence = 0))
             THEN
-                DELETE FROM pillarbox.outbox_lease WHERE first_id = lease.first_id AND fence = lease.fence;
+                DELETE FROM pillarbox.outbox_lease
+                WHERE ctid = ANY (ARRAY(
+                    SELECT ended.ctid FROM pillarbox.outbox_lease AS ended
+                    WHERE ended.first_id = lease.first_id AND ended.fence = lease.fence
+                    FOR UPDATE SKIP LOCKED));
             END IF;
         END LOOP;
         IF changed < meant THEN
@@ -965,6 +994,9 @@ BEGIN
         END IF;
     ELSE
         PERFORM pillarbox.outbox_peel($1, $2, $6);
+        IF 2 <= ANY ($3) THEN
+            PERFORM pillarbox.outbox_tear($1, $3);
+        END IF;
         WITH verdict AS MATERIALIZED (
             SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::bigint[], $5::text[])
                 AS v (id, fence, code, delay, reason)
@@ -1028,7 +1060,15 @@ END $$;
 
 -- Makes leases of rows $1, claimed with fences $2 by owner $3, last for $4 microseconds from now. Guarded like a settlement; no indexed
 -- column changes, so it stays HOT. A stretch of which all rows are named goes on as one. Answers the rows that were renewed.
-CREATE OR REPLACE FUNCTION pillarbox.outbox_renew(bigint[], bigint[], uuid, bigint) RETURNS SETOF bigint LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION pillarbox.outbox_renew(bigint[], bigint[], uuid, bigint) RETURNS SETOF bigint LANGUAGE plpgsql
+    SET enable_seqscan = off
+    SET enable_bitmapscan = off
+    SET enable_sort = off
+    SET enable_hashjoin = off
+    SET enable_mergejoin = off
+    SET plan_cache_mode = force_generic_plan
+    SET jit = off
+AS $$
 DECLARE
     until timestamptz := clock_timestamp() + $4 * interval '1 microsecond';
     lease record;
@@ -1041,6 +1081,7 @@ BEGIN
         named := ARRAY(
             SELECT held.id FROM unnest($1, $2) AS held (id, fence)
             WHERE held.fence = lease.fence AND held.id BETWEEN lease.first_id AND lease.last_id);
+        CONTINUE WHEN cardinality(named) = 0;
         IF NOT EXISTS (
             SELECT FROM pillarbox.outbox AS covered
             WHERE covered.id BETWEEN lease.first_id AND lease.last_id
@@ -1050,6 +1091,9 @@ BEGIN
             renewed := renewed || ARRAY(
                 SELECT covered.id FROM pillarbox.outbox AS covered
                 WHERE covered.id BETWEEN lease.first_id AND lease.last_id AND covered.owner_token IS NULL AND covered.fence = 0);
+        ELSE
+            -- What gets a lease of its own may come free while this one goes on.
+            UPDATE pillarbox.outbox_lease SET is_torn = true WHERE first_id = lease.first_id;
         END IF;
     END LOOP;
     RETURN QUERY SELECT unnest(renewed);
@@ -1290,7 +1334,7 @@ $$;
 
 -- Frees leases that ran out. A message whose leases run out too often is left to the library's reaper, which buries it.
 CREATE OR REPLACE FUNCTION pillarbox.reap() RETURNS integer LANGUAGE sql AS $$
-    SELECT pillarbox.outbox_spread(clock_timestamp());
+    SELECT pillarbox.outbox_spread(clock_timestamp(), 1000);
     WITH released AS (
         UPDATE pillarbox.outbox
         SET owner_token = NULL, locked_until = NULL, fence = -1, lost_lease_count = lost_lease_count + 1

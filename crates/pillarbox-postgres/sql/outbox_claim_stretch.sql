@@ -7,5 +7,6 @@ SELECT
     occurred_at, message_type, aggregate_type, aggregate_id, tenant_id, message_key, correlation_id, causation_id, content_type,
     headers::text, last_error
 FROM pillarbox.outbox
-WHERE (id BETWEEN 0 AND 0) AND owner_token IS NULL AND fence = 0 AND xmax = '0'::xid
+WHERE id BETWEEN -1 AND 1 AND (id BETWEEN 0 AND 0) AND owner_token IS NULL AND fence = 0 AND xmax = '0'::xid
+ORDER BY id
 LIMIT 0

@@ -53,9 +53,10 @@ impl OutboxStore for PostgresStore {
 
     async fn claim(&self, claim: Claim) -> Result<Vec<Claimed>, StoreError> {
         let look = self.look(&claim).await?;
-        let least = self.stretches();
-        let rows =
-            self.fetch(&self.sql().claim, |query| self.bind_plain_claim(query, &claim, look.above(), least)).await?;
+        let start = look.above();
+        let rows = self
+            .fetch(&self.sql().claim, |query| self.bind_plain_claim(query, &claim, start, self.stretches()))
+            .await?;
         self.whole_claim(rows, &claim, look).await
     }
 
@@ -254,9 +255,11 @@ impl PostgresStore {
         sorted_claimed(&rows, claim)
     }
 
-    /// From how many rows on claims lease stretches, if they do.
+    /// From how many rows on claims lease stretches, if they do. Not where a statement takes several round trips, in between of which this
+    /// program might be stopped: all who lease stretches would wait for it.
     fn stretches(&self) -> Option<i32> {
-        Some(self.stretch_min()).filter(|least| *least != NO_STRETCHES).map(counter)
+        let may = !self.is_behind_pooler() && !self.has_old_snapshots();
+        Some(self.stretch_min()).filter(|least| may && *least != NO_STRETCHES).map(counter)
     }
 
     /// Applies verdicts through a connection that is inside a transaction. What is given back can be claimed when that commits.

@@ -191,7 +191,9 @@ impl Sql {
     pub(crate) fn claim_stretch(&self, stretches: &[(i64, i64)], were_locked: bool) -> Statement {
         let ranges: Vec<_> = stretches.iter().map(|(first, last)| format!("id BETWEEN {first} AND {last}")).collect();
         let count: i64 = stretches.iter().map(|(first, last)| last - first + 1).sum();
+        let (first, last) = stretches.first().zip(stretches.last()).map_or((0, 0), |(first, last)| (first.0, last.1));
         let mut text = self.claim_stretch.replace("id BETWEEN 0 AND 0", &ranges.join(" OR "));
+        text = text.replace("id BETWEEN -1 AND 1", &format!("id BETWEEN {first} AND {last}"));
         text = text.replace("LIMIT 0", &format!("LIMIT {count}"));
         if were_locked {
             text = text.replace(" AND xmax = '0'::xid", "") + " FOR SHARE SKIP LOCKED";

@@ -179,7 +179,7 @@ impl PostgresStore {
         self.inner.behind_pooler.load(Ordering::Relaxed)
     }
 
-    fn has_old_snapshots(&self) -> bool {
+    pub(crate) fn has_old_snapshots(&self) -> bool {
         self.inner.has_old_snapshots.load(Ordering::Relaxed)
     }
 
@@ -210,7 +210,7 @@ impl PostgresStore {
     ) -> Result<Vec<PgRow>, StoreError> {
         let mut races = 0;
         loop {
-            let named = self.is_named(statement);
+            let (named, had_old_snapshots) = (self.is_named(statement), self.has_old_snapshots());
             let query = self.query(statement, &bind);
             let answer = if named { self.fetch_named(query).await } else { self.fetch_unnamed(query).await };
             match answer {
@@ -219,7 +219,7 @@ impl PostgresStore {
                     pause(races).await;
                 }
                 Err(error) if named && is_foreign_connection(&error) => self.notice_pooler(),
-                Err(error) if is_old_snapshot(&error) && !self.has_old_snapshots() => {
+                Err(error) if is_old_snapshot(&error) && !had_old_snapshots => {
                     self.inner.has_old_snapshots.store(true, Ordering::Relaxed);
                 }
                 answer => return answer,

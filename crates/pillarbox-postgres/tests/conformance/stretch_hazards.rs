@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pillarbox_core::lease::Claim;
-use pillarbox_core::outbox::Settled;
+use pillarbox_core::outbox::{Settled, Verdict};
 use pillarbox_core::schema::SchemaPolicy;
 use pillarbox_core::store::{Claimed, Enqueue, Exchanged, OutboxStore, Settlement, StoreOptions};
 use pillarbox_core::{EnqueueIn, Message, OutboxAdmin, OwnerToken, StoreTransaction, Transactional, WorkTransaction};
@@ -384,6 +384,52 @@ fn an_open_verdict_holds_up_none_of_the_others() {
     });
 }
 
+/// H28: an open verdict on one stretch of a claim holds up nothing in the other ones, whatever becomes of these.
+#[test]
+fn an_open_verdict_holds_up_no_other_stretch() {
+    run(|| async {
+        let harness = start().await;
+        let store = harness.store();
+        enqueue(store, 6).await;
+        harness.run("UPDATE {schema}.outbox SET id = id + 10 WHERE id > 3").await;
+        let all = claim(10);
+        let claimed = store.claim(all.clone()).await.unwrap();
+        assert_eq!((rows(&claimed), leases(&harness).await), (vec![1, 2, 3, 14, 15, 16], (2, 0)));
+        let mut open = store.begin().await.unwrap();
+        open.settle(store, all.owner(), &acks(&claimed[..1])).await.unwrap();
+        let held: Vec<_> = claimed[1..].iter().map(|claimed| claimed.held).collect();
+        assert_eq!(store.renew(all.owner(), &held[2..], HOUR).await.unwrap(), [Settled::Applied; 3]);
+        assert_eq!(store.renew(all.owner(), &held[..2], HOUR).await.unwrap(), [Settled::Applied; 2]);
+        let released = Settlement { held: claimed[4].held, verdict: Verdict::Release { delay: Duration::ZERO } };
+        assert_eq!(store.settle(all.owner(), &[released]).await.unwrap(), [Settled::Applied]);
+        assert_eq!(rows(&store.claim(claim(10)).await.unwrap()), [15], "what was given back is found at once");
+        let others = [&claimed[3..4], &claimed[5..]].concat();
+        assert_eq!(store.settle(all.owner(), &acks(&others)).await.unwrap(), [Settled::Applied; 2]);
+        assert_eq!(store.settle(all.owner(), &acks(&claimed[1..3])).await.unwrap(), [Settled::Applied; 2]);
+        drop(open);
+    });
+}
+
+/// H20, H28: when a lease of a stretch runs out while a verdict on one of its messages is open, the others are taken over.
+#[test]
+fn an_open_verdict_hides_none_of_the_others_when_their_lease_runs_out() {
+    run(|| async {
+        let harness = start().await;
+        let store = harness.store();
+        enqueue(store, 6).await;
+        let all = claim(10);
+        let claimed = store.claim(all.clone()).await.unwrap();
+        let mut open = store.begin().await.unwrap();
+        open.settle(store, all.owner(), &acks(&claimed[2..3])).await.unwrap();
+        // The clock, without the row that is locked.
+        harness.run("UPDATE {schema}.outbox_lease SET locked_until = locked_until - interval '2 hours'").await;
+        let next = store.claim(claim(10)).await.unwrap();
+        assert_eq!(rows(&next), [1, 2, 4, 5, 6]);
+        assert!(next.iter().all(|claimed| (claimed.attempts, claimed.lost_lease_count) == (2, 1)));
+        drop(open);
+    });
+}
+
 /// H12: a session whose transactions look at old snapshots unless told otherwise claims in newer ones, and a claim that is not made by
 /// the library is refused there.
 #[test]
@@ -394,7 +440,7 @@ fn nobody_claims_by_an_old_snapshot() {
         let store = with_session(&harness, &[("default_transaction_isolation", "repeatable read")]).await;
         store.lease_stretches_from(2);
         assert_eq!(store.claim(claim(10)).await.unwrap().len(), 6);
-        assert_eq!(leases(&harness).await, (1, 0));
+        assert_eq!(leases(&harness).await, (0, 6), "nor does a lock wait for this program there");
         let mut tx = harness.begin_at("SERIALIZABLE").await;
         let claim = "SELECT id FROM {schema}.claim(gen_random_uuid(), interval '1 minute', 10)";
         let claim = claim.replace("{schema}", harness.naming.schema().as_str());
@@ -414,10 +460,7 @@ fn what_was_leased_by_itself_once_is_in_no_stretch_again() {
         let claimed = harness.store().claim(of(6)).await.unwrap();
         let back: Vec<_> = claimed
             .iter()
-            .map(|claimed| Settlement {
-                held: claimed.held,
-                verdict: pillarbox_core::Verdict::Release { delay: Duration::ZERO },
-            })
+            .map(|claimed| Settlement { held: claimed.held, verdict: Verdict::Release { delay: Duration::ZERO } })
             .collect();
         harness.store().settle(owner, &back).await.unwrap();
         assert_eq!(rows(&harness.store().claim(of(6)).await.unwrap()), rows(&claimed));
