@@ -736,7 +736,7 @@ BEGIN
                 FOR NO KEY UPDATE SKIP LOCKED) AS found
             LIMIT room) AS ready;
         EXIT WHEN found_count = 0;
-        -- Locked first and looked at then, as in outbox_take.
+        -- Locked first and looked at then; outbox_take says why.
         IF EXISTS (SELECT FROM pillarbox.outbox_lease WHERE first_id > $5 - 2048) THEN
             tids := ARRAY(
                 SELECT mine.ctid FROM pillarbox.outbox AS mine

@@ -116,7 +116,7 @@ fn few_messages_and_scattered_ones_are_leased_one_by_one() {
     });
 }
 
-/// H1, H9: a number that is not committed yet belongs to no stretch: its message is nobody's, and is not settled with those around it.
+/// H2: a number that is not committed yet belongs to no stretch: its message is nobody's, and is not settled with those around it.
 #[test]
 fn what_is_committed_late_is_in_no_stretch() {
     run(|| async {
@@ -137,7 +137,7 @@ fn what_is_committed_late_is_in_no_stretch() {
     });
 }
 
-/// H2: what an open transaction has claimed is taken into no stretch, and what a stretch has is claimed by no open transaction.
+/// OBX-084, H4: what an open transaction has claimed is taken into no stretch, and what a stretch has is claimed by no open transaction.
 #[test]
 fn an_open_claim_and_a_stretch_leave_each_other_alone() {
     run(|| async {
@@ -156,7 +156,7 @@ fn an_open_claim_and_a_stretch_leave_each_other_alone() {
     });
 }
 
-/// H2, OBX-035: claims of stretches and of rows at once, also in transactions that are undone, hand out each message once.
+/// OBX-084, H4: claims of stretches and of rows at once, also in transactions that are undone, hand out each message once.
 #[test]
 fn claims_of_both_kinds_never_share_a_message() {
     run(|| async {
@@ -220,7 +220,7 @@ fn a_drain_by_several_workers_leaves_nothing() {
     });
 }
 
-/// H2: a claim of rows that began to look before a stretch was leased, and locks the same rows afterwards, leaves them alone.
+/// OBX-084, H4: a claim of rows that began to look before a stretch was leased, and locks the same rows afterwards, leaves them alone.
 #[test]
 fn a_claim_that_looked_too_early_leaves_a_stretch_alone() {
     run(|| async {
@@ -274,7 +274,7 @@ fn a_claim_that_looked_too_early_leaves_a_stretch_alone() {
     });
 }
 
-/// H20: a lease whose messages nobody has read, because its claim was cut short, runs out like any other.
+/// H31: a lease whose messages nobody has read, because its claim was cut short, runs out like any other.
 #[test]
 fn a_stretch_that_nobody_read_runs_out() {
     run(|| async {
@@ -360,7 +360,7 @@ fn a_row_that_stays_locked_is_left() {
     });
 }
 
-/// H28: a message that ends in its handler's transaction keeps nobody from settling the others of its stretch.
+/// H8: a message that ends in its handler's transaction keeps nobody from settling the others of its stretch.
 #[test]
 fn an_open_verdict_holds_up_none_of_the_others() {
     run(|| async {
@@ -384,7 +384,7 @@ fn an_open_verdict_holds_up_none_of_the_others() {
     });
 }
 
-/// H28: an open verdict on one stretch of a claim holds up nothing in the other ones, whatever becomes of these.
+/// H8: an open verdict on one stretch of a claim holds up nothing in the other ones, whatever becomes of these.
 #[test]
 fn an_open_verdict_holds_up_no_other_stretch() {
     run(|| async {
@@ -410,7 +410,7 @@ fn an_open_verdict_holds_up_no_other_stretch() {
     });
 }
 
-/// H20, H28: when a lease of a stretch runs out while a verdict on one of its messages is open, the others are taken over.
+/// H8: when a lease of a stretch runs out while a verdict on one of its messages is open, the others are taken over.
 #[test]
 fn an_open_verdict_hides_none_of_the_others_when_their_lease_runs_out() {
     run(|| async {
@@ -430,7 +430,7 @@ fn an_open_verdict_hides_none_of_the_others_when_their_lease_runs_out() {
     });
 }
 
-/// H12: a session whose transactions look at old snapshots unless told otherwise claims in newer ones, and a claim that is not made by
+/// H14: a session whose transactions look at old snapshots unless told otherwise claims in newer ones, and a claim that is not made by
 /// the library is refused there.
 #[test]
 fn nobody_claims_by_an_old_snapshot() {

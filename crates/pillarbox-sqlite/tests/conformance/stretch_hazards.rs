@@ -1,8 +1,7 @@
 //! Leases that many rows have together, and what may come in between. The whole suite runs with them, from two rows on.
 
 use pillarbox_core::admin::{MessageName, OutboxAdmin};
-use pillarbox_core::lease::{Claim, Held};
-use pillarbox_core::order::Order;
+use pillarbox_core::lease::Held;
 use pillarbox_core::outbox::{Settled, Verdict};
 use pillarbox_core::store::{Claimed, Enqueue, OutboxStore, Settlement};
 use pillarbox_core::{Message, OwnerToken, State};
@@ -99,21 +98,6 @@ async fn what_is_no_stretch_is_settled_row_by_row() {
     assert_eq!(harness.store().settle(owner, &rest).await.unwrap(), [Settled::Applied; 5]);
 }
 
-/// H22: who comes late finds the stretch gone, and the rows somebody else's.
-#[tokio::test]
-async fn a_stretch_that_ran_out_is_taken_over() {
-    let harness = start().await;
-    let (owner, first) = claimed(&harness, 6).await;
-    harness.advance(HOUR * 2).await;
-    assert_eq!(harness.store().overview().await.unwrap().expired_lease_count, 6);
-    let second = harness.store().claim(claim(owner, 100)).await.unwrap();
-    assert_eq!(second.len(), 6);
-    assert!(second.iter().all(|claimed| (claimed.attempts, claimed.lost_lease_count) == (2, 1)));
-    let late = harness.store().settle(owner, &acks(&first)).await.unwrap();
-    assert_eq!(late, [Settled::LeaseLost; 6]);
-    assert_eq!(harness.store().settle(owner, &acks(&second)).await.unwrap(), [Settled::Applied; 6]);
-}
-
 #[tokio::test]
 async fn a_stretch_that_ran_out_is_settled_as_long_as_nobody_took_it() {
     let harness = start().await;
@@ -131,21 +115,6 @@ async fn a_stretch_that_ran_out_is_released_by_a_reap() {
     assert_eq!(harness.store().reap_all(Default::default()).await.unwrap().released, 6);
     assert_eq!((leases(&harness).await, rows(&harness).await), (0, (6, 0)));
     assert_eq!(harness.store().settle(owner, &acks(&claimed)).await.unwrap(), [Settled::LeaseLost; 6]);
-}
-
-/// H28: a renewal of some is none of the others.
-#[tokio::test]
-async fn only_what_is_renewed_lasts() {
-    let harness = start().await;
-    let (owner, claimed) = claimed(&harness, 6).await;
-    let renewed = harness.store().renew(owner, &held(&claimed[..4]), HOUR * 5).await.unwrap();
-    assert_eq!(renewed, [Settled::Applied; 4]);
-    harness.advance(HOUR * 2).await;
-    let next = harness.store().claim(claim(OwnerToken::new(), 100)).await.unwrap();
-    assert_eq!(
-        held(&next).iter().map(|held| held.work_id).collect::<Vec<_>>(),
-        [4, 5].map(|at| claimed[at].held.work_id)
-    );
 }
 
 /// H9: a number that is missing belongs to no stretch, and what comes to stand there is not settled with it.
@@ -188,17 +157,6 @@ async fn a_row_that_is_missing_is_told() {
     let missing = settled.iter().position(|settled| *settled == Settled::LeaseLost);
     assert_eq!((missing, settled.iter().filter(|settled| **settled == Settled::Applied).count()), (Some(2), 5));
     assert_eq!((leases(&harness).await, rows(&harness).await), (0, (0, 0)));
-}
-
-#[tokio::test]
-async fn who_claims_in_sequence_waits_for_stretches_of_others() {
-    let harness = start().await;
-    let (owner, first) = claimed(&harness, 4).await;
-    enqueue(harness.store(), 2).await;
-    let in_sequence = || Claim::in_order(claim(owner, 100), Order { in_sequence: true, ..Order::default() });
-    assert!(harness.store().claim(in_sequence()).await.unwrap().is_empty());
-    harness.store().settle(owner, &acks(&first)).await.unwrap();
-    assert_eq!(harness.store().claim(in_sequence()).await.unwrap().len(), 2);
 }
 
 #[tokio::test]

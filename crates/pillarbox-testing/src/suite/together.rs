@@ -30,7 +30,7 @@ async fn active_lease_count<H: Harness>(h: &H) -> u64 {
     h.store().overview().await.expect("messages can be counted").active_lease_count
 }
 
-/// What one claim took is seen as leased by everybody, message by message, and by nobody when it was settled. OBX-037, WRK-08.
+/// What one claim took is seen as leased by everybody, message by message, and by nobody when it was settled. OBX-020, OBX-021, WRK-08.
 pub async fn all_of_a_claim_are_seen_leased<H: Harness>() {
     let (h, owner, claimed) = claimed_together::<H>(40).await;
     assert_eq!(active_lease_count(&h).await, 40);
@@ -44,7 +44,7 @@ pub async fn all_of_a_claim_are_seen_leased<H: Harness>() {
     assert_eq!(stored(h.store(), ids_of(&claimed)[7]).await.attempts, 1);
 }
 
-/// When a part is settled, the rest stays leased, and nothing is settled twice. OBX-038, HOT-25.
+/// When a part is settled, the rest stays leased, and nothing is settled twice. OBX-019, OBX-034, HOT-25.
 pub async fn a_part_ends_and_the_rest_stays_leased<H: Harness>() {
     let (h, owner, claimed) = claimed_together::<H>(30).await;
     settle_all(h.store(), owner, &claimed[10..20], &Verdict::Ack).await;
@@ -57,7 +57,7 @@ pub async fn a_part_ends_and_the_rest_stays_leased<H: Harness>() {
     assert_eq!((active_lease_count(&h).await, counts(h.store()).await.done), (0, 30));
 }
 
-/// Each has a verdict of its own, in one call; those that none was given for stay leased. OBX-038, OBX-042, OBX-046.
+/// Each has a verdict of its own, in one call; those that none was given for stay leased. OBX-019, OBX-030, OBX-037, OBX-044.
 pub async fn each_has_a_verdict_of_its_own<H: Harness>() {
     let (h, owner, claimed) = claimed_together::<H>(10).await;
     let verdict = |at: usize| match at {
@@ -76,7 +76,7 @@ pub async fn each_has_a_verdict_of_its_own<H: Harness>() {
     settle_all(h.store(), owner, &rest, &Verdict::Ack).await;
 }
 
-/// What is given back out of the middle is handed out at once, before later messages. OBX-042, OBX-046.
+/// What is given back out of the middle is handed out at once, before later messages. OBX-037.
 pub async fn what_is_given_back_comes_before_later_ones<H: Harness>() {
     let (h, owner, claimed) = claimed_together::<H>(6).await;
     enqueue(h.store(), &messages(6)).await;
@@ -85,7 +85,7 @@ pub async fn what_is_given_back_comes_before_later_ones<H: Harness>() {
     assert_eq!((next.len(), ids_of(&next)[0]), (4, ids_of(&claimed)[2]));
 }
 
-/// H22: leases that ran out are taken over together, counted as lost, and who comes late settles nothing. OBX-049, OBX-051, H22.
+/// Leases that ran out are taken over together, counted as lost, and who comes late settles nothing. WRK-04, OBX-033, H22.
 pub async fn what_ran_out_is_taken_over<H: Harness>() {
     let (h, owner, first) = claimed_together::<H>(6).await;
     h.advance(HOUR).await;
@@ -97,7 +97,7 @@ pub async fn what_ran_out_is_taken_over<H: Harness>() {
     settle_all(h.store(), owner, &second, &Verdict::Ack).await;
 }
 
-/// Leases that ran out are settled as long as nobody took their messages: all at once, or one by one. OBX-050, H22.
+/// Leases that ran out are settled as long as nobody took their messages: all at once, or one by one. OBX-030, H22.
 pub async fn what_ran_out_can_be_settled_until_it_is_taken<H: Harness>() {
     let (h, owner, claimed) = claimed_together::<H>(6).await;
     h.advance(HOUR).await;
@@ -106,7 +106,7 @@ pub async fn what_ran_out_can_be_settled_until_it_is_taken<H: Harness>() {
     assert_eq!(counts(h.store()).await.done, 5);
 }
 
-/// A reap releases what ran out, all of it, once. OBX-051, BUS-07.
+/// A reap releases what ran out, all of it, once. OBX-049, OBX-051, BUS-07.
 pub async fn what_ran_out_is_released_by_a_reap<H: Harness>() {
     let (h, owner, claimed) = claimed_together::<H>(6).await;
     h.advance(HOUR).await;
@@ -115,7 +115,7 @@ pub async fn what_ran_out_is_released_by_a_reap<H: Harness>() {
     assert_eq!(claim(h.store(), owner, 100).await.len(), 6);
 }
 
-/// A renewal of some is none of the others; one of all is one of each. WRK-04, H28.
+/// A renewal of some is none of the others; one of all is one of each. WRK-04.
 pub async fn only_what_is_renewed_lasts<H: Harness>() {
     let (h, owner, claimed) = claimed_together::<H>(6).await;
     let held = |claimed: &[Claimed]| claimed.iter().map(|one| one.held).collect::<Vec<_>>();
@@ -132,7 +132,7 @@ pub async fn only_what_is_renewed_lasts<H: Harness>() {
     settle_all(h.store(), owner, &claimed[..4], &Verdict::Ack).await;
 }
 
-/// A message that is replayed while others of its claim are still held is a new one: an old verdict does nothing to it. OBX-052, HOT-25.
+/// A message that is replayed while others of its claim are still held is a new one: an old verdict does nothing to it. OBX-034, HOT-25.
 pub async fn a_replayed_message_is_none_of_its_old_claim<H: Harness>() {
     let (h, owner, claimed) = claimed_together::<H>(6).await;
     settle_all(h.store(), owner, &claimed[2..3], &Verdict::Ack).await;
@@ -146,7 +146,7 @@ pub async fn a_replayed_message_is_none_of_its_old_claim<H: Harness>() {
     assert_eq!(active_lease_count(&h).await, 1);
 }
 
-/// What several claims brought is settled in one call. OBX-038, H9.
+/// What several claims brought is settled in one call. OBX-030.
 pub async fn messages_of_several_claims_end_together<H: Harness>() {
     let (h, owner, mut claimed) = claimed_together::<H>(7).await;
     enqueue(h.store(), &[Message::new("topic", "").key("k")]).await;
@@ -160,7 +160,7 @@ pub async fn messages_of_several_claims_end_together<H: Harness>() {
     assert_eq!((active_lease_count(&h).await, counts(h.store()).await.done), (0, 17));
 }
 
-/// A message with a key among others comes in the same claim, in its place, and is settled with them. OBX-037, WRK-07.
+/// A message with a key among others comes in the same claim, in its place, and is settled with them. OBX-022, WRK-07.
 pub async fn one_with_a_key_comes_among_the_others<H: Harness>() {
     let h = start::<H>().await;
     let mut messages = messages(11);
@@ -172,7 +172,7 @@ pub async fn one_with_a_key_comes_among_the_others<H: Harness>() {
     settle_all(h.store(), owner, &claimed, &Verdict::Ack).await;
 }
 
-/// A message that expires while it is leased with others is theirs until the lease ends. OBX-050, H22.
+/// A message that expires while it is leased with others is theirs until the lease ends. OBX-030, H26.
 pub async fn one_that_expires_while_it_is_held_is_settled<H: Harness>() {
     let h = start::<H>().await;
     let mut messages = messages(6);
@@ -186,7 +186,7 @@ pub async fn one_that_expires_while_it_is_held_is_settled<H: Harness>() {
     settle_all(h.store(), owner, &claimed, &Verdict::Ack).await;
 }
 
-/// Who claims in sequence waits for what others hold. BUS-06, WRK-07.
+/// Who claims in sequence waits for what others hold. BUS-06.
 pub async fn a_sequence_waits_for_all_that_is_held<H: Harness>() {
     let (h, owner, first) = claimed_together::<H>(4).await;
     enqueue(h.store(), &messages(2)).await;
